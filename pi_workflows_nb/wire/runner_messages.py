@@ -114,13 +114,18 @@ class Finished(Record):
 
 
 class Started(Record):
-    """The start of one attempt; times in milliseconds since the epoch."""
+    """The start of one attempt; times in milliseconds since the epoch.
+
+    `retry_on_timeout` tells the server whether another try would follow a timeout, for the case that the runner cannot
+    say so any more because the node's code holds the interpreter.
+    """
 
     attempt_id: str
     deadline_at: int | None
     node_id: str
     node_type: str
     number: int
+    retry_on_timeout: bool
     started_at: int
 
 
