@@ -1,0 +1,1 @@
+"""Durable workflows for people who work in notebooks."""

@@ -1,0 +1,1 @@
+"""Long-lived managed resources, reconciled towards their specs."""

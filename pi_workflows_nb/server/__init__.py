@@ -1,0 +1,1 @@
+"""The server: the one owner of a state file while it lives."""

@@ -1,0 +1,1 @@
+"""The one SQLite file with every fact about every run."""

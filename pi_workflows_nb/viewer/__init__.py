@@ -1,0 +1,1 @@
+"""The terminal: command line and terminal viewer."""

@@ -11,7 +11,7 @@ CLIENT_SCHEMA: Final = "pi-workflows.client.v1"
 ClientOutcome = Literal["accepted", "adopted", "rejected", "conflict", "notFound", "claimLost", "unavailable"]
 
 
-class Hello(Record, tag_field="type", tag="hello"):
+class Hello(Record, frozen=True, tag_field="type", tag="hello"):
     """The first line in both directions. `kind` tells a kernel (keeps a process server alive) from a command line."""
 
     client_id: str
@@ -20,7 +20,7 @@ class Hello(Record, tag_field="type", tag="hello"):
     schema: str = CLIENT_SCHEMA
 
 
-class Request(Record, tag_field="type", tag="request"):
+class Request(Record, frozen=True, tag_field="type", tag="request"):
     """One operation; `idempotency_key` makes a repeat adopt the first one's receipt."""
 
     client_id: str
@@ -33,7 +33,7 @@ class Request(Record, tag_field="type", tag="request"):
     schema: str = CLIENT_SCHEMA
 
 
-class Response(Record, tag_field="type", tag="response"):
+class Response(Record, frozen=True, tag_field="type", tag="response"):
     """The outcome of a request, and its receipt."""
 
     error: str | None
@@ -44,7 +44,7 @@ class Response(Record, tag_field="type", tag="response"):
     schema: str = CLIENT_SCHEMA
 
 
-class Event(Record, tag_field="type", tag="event"):
+class Event(Record, frozen=True, tag_field="type", tag="event"):
     """A change of something subscribed to: the whole live view, never a difference to one that may have been missed."""
 
     subject: str

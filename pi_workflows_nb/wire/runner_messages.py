@@ -49,7 +49,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A struct of the protocol: camelCase on the wire, unknown fields refused."""
 
 
-class ContentRef(Record):
+class ContentRef(Record, frozen=True):
     """Bytes of `bytes` length under their SHA-256 (hex)."""
 
     bytes: int
@@ -57,14 +57,14 @@ class ContentRef(Record):
     sha256: str
 
 
-class Value(Record):
+class Value(Record, frozen=True):
     """A JSON value of user code: exactly one of `content` and `inline`."""
 
     content: ContentRef | UnsetType = UNSET
     inline: Raw | UnsetType = UNSET
 
 
-class LaunchEnvelope(Record):
+class LaunchEnvelope(Record, frozen=True):
     """The first line a runner reads; stored with its runner epoch."""
 
     definition_digest: str
@@ -79,7 +79,7 @@ class LaunchEnvelope(Record):
     workflow_source: dict[str, str]
 
 
-class RunnerCommand(Record):
+class RunnerCommand(Record, frozen=True):
     """What to do, sent once after `runner.ready`."""
 
     command: Literal["start", "resume", "continue", "restart"]
@@ -89,7 +89,7 @@ class RunnerCommand(Record):
     window: int
 
 
-class EffectSettlement(Record):
+class EffectSettlement(Record, frozen=True):
     """The end of an action's effect; rides with the outcome of its node.
 
     `outcome` is `retry` when the same key may be applied again (idempotent, a try is left).
@@ -100,7 +100,7 @@ class EffectSettlement(Record):
     outcome: Literal["applied", "rejected", "ambiguous", "retry"]
 
 
-class Finished(Record):
+class Finished(Record, frozen=True):
     """The end of one attempt; `step` is false when the node will be tried again."""
 
     attempt_id: str
@@ -113,7 +113,7 @@ class Finished(Record):
     step: bool
 
 
-class Started(Record):
+class Started(Record, frozen=True):
     """The start of one attempt; times in milliseconds since the epoch.
 
     `retry_on_timeout` tells the server whether another try would follow a timeout, for the case that the runner cannot
@@ -129,7 +129,7 @@ class Started(Record):
     started_at: int
 
 
-class End(Record):
+class End(Record, frozen=True):
     """The end of the run, or its wait for an answer (`waiting`)."""
 
     detail: str | None
@@ -138,7 +138,7 @@ class End(Record):
     status: Literal["completed", "failed", "timed_out", "cancelled", "waiting"]
 
 
-class Snapshot(Record):
+class Snapshot(Record, frozen=True):
     """One transition of a run: what finished, what started, how it ended. At least one is set."""
 
     abandoned: bool
@@ -147,7 +147,7 @@ class Snapshot(Record):
     started: Started | None
 
 
-class ReserveEffect(Record):
+class ReserveEffect(Record, frozen=True):
     """The wish to touch the world, recorded before it is touched."""
 
     attempt_id: str
@@ -157,7 +157,7 @@ class ReserveEffect(Record):
     request: Value
 
 
-class Update(Record):
+class Update(Record, frozen=True):
     """One `publish_update` of a node."""
 
     attempt_id: str
@@ -166,14 +166,14 @@ class Update(Record):
     type: str
 
 
-class ContentRead(Record):
+class ContentRead(Record, frozen=True):
     """Ask for up to 512 KiB of a blob from `offset`; the answer's result is `{"base64": text}`."""
 
     offset: int
     sha256: str
 
 
-class ContentWrite(Record):
+class ContentWrite(Record, frozen=True):
     """A part of at most 512 KiB, base64; the last one completes `bytes` bytes whose SHA-256 is `sha256`."""
 
     base64: str
@@ -183,14 +183,14 @@ class ContentWrite(Record):
     sha256: str
 
 
-class Exiting(Record):
+class Exiting(Record, frozen=True):
     """Why a runner leaves: `done`, `sourceChanged` (park the run) or `failed` (its own fault)."""
 
     detail: str | None
     reason: Literal["done", "sourceChanged", "failed"]
 
 
-class RunnerMessage(Record):
+class RunnerMessage(Record, frozen=True):
     """A proposal, question or sign of life of a runner."""
 
     attempt_id: str | None
@@ -206,7 +206,7 @@ class RunnerMessage(Record):
     schema: str
 
 
-class RunnerResponse(Record):
+class RunnerResponse(Record, frozen=True):
     """The answer; nothing is `accepted` before it is on disk."""
 
     error: str | None

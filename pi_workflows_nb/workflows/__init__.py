@@ -1,0 +1,1 @@
+"""Writing workflows, and the engine that walks their graphs."""
