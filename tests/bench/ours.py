@@ -1,0 +1,120 @@
+"""This package in the same shapes as the neighbours.
+
+    python -m tests.bench.ours DB steps|eight|runs|warm|cold|bytes N
+
+`steps`   one run of N compute steps, in steps a second
+`eight`   eight runs of N compute steps at once, in steps a second of all
+`runs`    N runs of five steps, eight at a time, from the first submission to the last end, in runs a second
+`warm`    the median of N times from the call of `server.run` to the first line of the first node, in seconds
+`cold`    the moment at which the first run's output was there, on the clock that all processes share
+`bytes`   what one of N compute steps costs in the file, in bytes
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import pi_workflows_nb as pw
+
+
+def counting(steps: int) -> pw.Workflow:
+    """A workflow that takes `steps` compute steps to count to `steps`."""
+    workflow = pw.Workflow("count", start_at="add", max_steps=steps + 1)
+
+    @workflow.compute
+    def add(ctx):
+        value = ctx.outputs.get("add", {"value": 0})["value"] + 1
+        return {"value": value, "route": "again" if value < ctx.input["steps"] - 1 else "last"}
+
+    @workflow.compute
+    def last(ctx):
+        return ctx.outputs["add"]["value"] + 1
+
+    workflow.edge("add", switch="$.route", cases={"again": "add", "last": "last"})
+    return workflow
+
+
+def chain() -> pw.Workflow:
+    """Five compute steps in a row."""
+    workflow = pw.Workflow("five", start_at="step_1")
+    for number in range(1, 6):
+        workflow.compute(lambda ctx, number=number: {"value": number}, name=f"step_{number}")
+        if number > 1:
+            workflow.edge(f"step_{number - 1}", f"step_{number}")
+    return workflow
+
+
+def clock() -> pw.Workflow:
+    """One step that says when it ran."""
+    workflow = pw.Workflow("clock", start_at="look")
+
+    @workflow.compute
+    def look(ctx):
+        import time
+
+        return time.monotonic()
+
+    return workflow
+
+
+def finish(run) -> object:
+    with contextlib.redirect_stdout(io.StringIO()):
+        run.wait()
+    return run.output
+
+
+def measure(server, database: Path, mode: str, number: int) -> dict[str, float]:
+    assert finish(server.run(clock())) is not None
+    if mode == "cold":
+        return {"finished": time.monotonic()}
+    if mode == "warm":
+        workflow = clock()
+        waits = []
+        for _ in range(number):
+            called = time.monotonic()
+            waits.append(finish(server.run(workflow)) - called)
+        return {"value": statistics.median(waits)}
+    started = time.perf_counter()
+    if mode == "runs":
+        workflow = chain()
+        runs = [server.run(workflow) for _ in range(number)]
+        assert all(finish(run) == {"value": 5} for run in runs)
+        return {"value": number / (time.perf_counter() - started)}
+    workflow = counting(number)
+    if mode == "bytes":
+        before = size(database)
+        assert finish(server.run(workflow, input={"steps": number})) == number
+        return {"value": (size(database) - before) / number}
+    many = 8 if mode == "eight" else 1
+    runs = [server.run(workflow, input={"steps": number}) for _ in range(many)]
+    assert all(finish(run) == number for run in runs)
+    return {"value": many * number / (time.perf_counter() - started)}
+
+
+def size(database: Path) -> int:
+    """Bytes of all pages, wherever they lie at this moment."""
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        pages = connection.execute("pragma page_count").fetchone()[0]
+        return pages * connection.execute("pragma page_size").fetchone()[0]
+
+
+def main(path: str, mode: str, number: int) -> None:
+    database = Path(path)
+    server = pw.start(database=database, project=database.parent, max_runners=8)
+    try:
+        result = measure(server, database, mode, number)
+    finally:
+        server.stop()
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,105 @@
+"""The rows of the speed table: who is measured, and what ratio is to be reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .rounds import Contestant
+
+FLOOR = ("tests/bench/floor.py", "{db}")
+OURS = ("-m", "tests.bench.ours", "{db}")
+LANGGRAPH = ("tests/bench/neighbours/langgraph_sync.py", "{db}")
+DBOS = ("tests/bench/neighbours/dbos_wal.py", "{db}")
+TIMED_IMPORT = "import time; s = time.perf_counter(); import {}; print('{{\"value\":', time.perf_counter() - s, '}}')"
+SPAWNED = "import pi_workflows_nb.runner.entry, time; print('{\"finished\":', time.monotonic(), '}')"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A ratio to another contestant, and the bound it is to keep."""
+
+    other: str
+    bound: float
+    at_most: bool = False
+
+    def reached(self, ratio: float) -> bool:
+        return ratio <= self.bound if self.at_most else ratio >= self.bound
+
+
+@dataclass(frozen=True)
+class Row:
+    title: str
+    name: str
+    unit: str
+    goals: tuple[Goal, ...] = ()
+    limit: float | None = None
+
+
+def contestants(scale: float) -> dict[str, dict[str, Contestant]]:
+    """Groups of contestants that are measured against each other."""
+
+    def number(full: int) -> int:
+        return max(10, int(full * scale))
+
+    steps, runs = number(2000), number(200)
+    return {
+        "steps": {
+            "floor": Contestant((*FLOOR, "steps", "{n}"), number(4000)),
+            "floor of two commits": Contestant((*FLOOR, "steps", "{n}", "2"), number(4000)),
+            "LangGraph sync": Contestant((*LANGGRAPH, "steps", "{n}"), number(1000), environment="langgraph"),
+            "DBOS WAL": Contestant((*DBOS, "steps", "{n}"), number(1000), environment="dbos"),
+            "one run": Contestant((*OURS, "steps", "{n}"), steps),
+            "one run, window 1": Contestant(
+                (*OURS, "steps", "{n}"), steps, variables={"PI_WORKFLOWS_NB_RUN_AHEAD": "1"}
+            ),
+            "eight runs": Contestant((*OURS, "eight", "{n}"), number(1000)),
+        },
+        "runs": {
+            "floor of runs": Contestant((*FLOOR, "runs", "{n}"), number(800)),
+            "LangGraph sync, runs": Contestant((*LANGGRAPH, "runs", "{n}"), runs, environment="langgraph"),
+            "DBOS WAL, runs": Contestant((*DBOS, "runs", "{n}"), runs, environment="dbos"),
+            "runs of five": Contestant((*OURS, "runs", "{n}"), runs),
+        },
+        "start": {
+            "warm start": Contestant((*OURS, "warm", "{n}"), number(40)),
+            "spawned Python": Contestant(("-c", SPAWNED)),
+            "cold start": Contestant((*OURS, "cold", "1")),
+            "LangGraph, cold": Contestant((*LANGGRAPH, "cold", "1"), environment="langgraph"),
+        },
+        "import": {
+            "import": Contestant(("-c", TIMED_IMPORT.format("pi_workflows_nb"))),
+            "import of the floor": Contestant(("-c", TIMED_IMPORT.format("asyncio, sqlite3, json"))),
+        },
+        "bytes": {
+            "bytes a step": Contestant((*OURS, "bytes", "{n}"), number(1000)),
+        },
+    }
+
+
+ROWS = (
+    Row("the floor: one FULL commit a step", "floor", "steps/s"),
+    Row("two FULL commits a step", "floor of two commits", "steps/s", (Goal("floor", 0),)),
+    Row("LangGraph, durability sync", "LangGraph sync", "steps/s", (Goal("floor", 0),)),
+    Row("DBOS, WAL", "DBOS WAL", "steps/s", (Goal("floor", 0),)),
+    Row(
+        "one run in its own process",
+        "one run",
+        "steps/s",
+        (Goal("floor", 0.6), Goal("LangGraph sync", 3), Goal("DBOS WAL", 4)),
+    ),
+    Row("the same without run-ahead", "one run, window 1", "steps/s", (Goal("floor", 0.2),)),
+    Row("eight runs at once, in sum", "eight runs", "steps/s", (Goal("floor", 1.0),)),
+    Row("the floor, runs of five steps", "floor of runs", "runs/s"),
+    Row("LangGraph, durability sync", "LangGraph sync, runs", "runs/s", (Goal("floor of runs", 0),)),
+    Row("DBOS, WAL", "DBOS WAL, runs", "runs/s", (Goal("floor of runs", 0),)),
+    Row(
+        "five-step runs, eight at a time",
+        "runs of five",
+        "runs/s",
+        (Goal("LangGraph sync, runs", 1.5), Goal("DBOS WAL, runs", 2)),
+    ),
+    Row("server.run called to first node's code", "warm start", "ms", (Goal("spawned Python", 0.15, at_most=True),)),
+    Row("cold: import, start, first run finished", "cold start", "ms", (Goal("LangGraph, cold", 0.7, at_most=True),)),
+    Row("import of the package", "import", "ms", (Goal("import of the floor", 1.5, at_most=True),)),
+    Row("file bytes per compute step", "bytes a step", "bytes", limit=1536),
+)
