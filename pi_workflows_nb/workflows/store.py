@@ -1,0 +1,153 @@
+"""What the engine asks of the place where a run is kept, and of whoever answers its agent nodes.
+
+The engine walks a graph and knows nothing of files, servers or processes. Everything it wants to be remembered it
+*proposes*; a store may answer a proposal later (run-ahead), and what was never answered never happened. Values inside a
+proposal are canonical JSON bytes: they were checked once, where the error could still be the node's, and nobody needs
+to encode them again. Values that a store gives back are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+Outcome: TypeAlias = Literal["ok", "failed", "timed_out", "cancelled"]
+EndStatus: TypeAlias = Literal["completed", "failed", "timed_out", "cancelled", "waiting"]
+Recovery: TypeAlias = Literal["idempotent", "manual"]
+
+RunState: TypeAlias = dict[str, Any]
+"""From where a run goes on, a JSON object.
+
+`runId`, `workflowName`, `title` (or None), `input`; `steps`: records with index, nodeId, attemptId, attemptNumber,
+nodeType, outcome, output, error, startedAt, finishedAt (milliseconds since the epoch), those of earlier runs of the chain
+included; `attemptCounts`: attempts so far by node; `pending`: None, or the node to run now as nodeId, tries (failed tries
+already used for this step) and retryAt (milliseconds, or None).
+"""
+
+
+@dataclass(slots=True)
+class Settlement:
+    """How the effect of an action ended; `retry` means that the same key will be applied again."""
+
+    effect_id: str
+    outcome: Literal["applied", "rejected", "ambiguous", "retry"]
+    external_ref: str | None = None
+
+
+@dataclass(slots=True)
+class NodeFinished:
+    """The end of one attempt.
+
+    `output` is canonical JSON, present exactly when the outcome is `ok`; `step` is false when the node will be tried
+    again; `finished_at` in milliseconds since the epoch.
+    """
+
+    node_id: str
+    attempt_id: str
+    outcome: Outcome
+    output: bytes | None
+    error: str | None
+    finished_at: int
+    step: bool = True
+    effect: Settlement | None = None
+
+
+@dataclass(slots=True)
+class NodeStarted:
+    """The start of one attempt; `number` counts the attempts of this node from 1, times in milliseconds."""
+
+    node_id: str
+    node_type: str
+    attempt_id: str
+    number: int
+    started_at: int
+    deadline_at: int | None
+
+
+@dataclass(slots=True)
+class RunEnd:
+    """The end of the run, or with `waiting` its wait for an answer (then `detail` is the checkpoint's name)."""
+
+    status: EndStatus
+    output: bytes | None = None
+    error: str | None = None
+    detail: str | None = None
+
+
+@dataclass(slots=True)
+class ProposedTransition:
+    """What changes together: an attempt ends, the next one starts, the run ends. At least one of the three.
+
+    `abandoned` says that the code of the finished attempt is still running; a store whose process can end does so.
+    """
+
+    finished: NodeFinished | None = None
+    started: NodeStarted | None = None
+    end: RunEnd | None = None
+    abandoned: bool = False
+
+
+@dataclass(slots=True)
+class EffectReservation:
+    """The record of an effect before it is applied.
+
+    `apply`: call the code now, for the `attempt_number`-th time; `applied`: it happened before, with `result`;
+    `ambiguous`: nobody knows whether it happened, and a person must say.
+    """
+
+    effect_id: str
+    state: Literal["apply", "applied", "ambiguous"]
+    result: Any = None
+    attempt_number: int = 1
+
+
+class ExecutionStore(Protocol):
+    """Where a run is kept. Every method is called on the engine's thread only and raises `StoppedByServer` when the
+    run is no longer this process's to change."""
+
+    def initialize(self) -> RunState:
+        """Begin a run (or a continuation, whose steps are its parent's)."""
+
+    def prepare_resume(self) -> RunState:
+        """Go on with a run from its last durable boundary."""
+
+    def propose(self, transition: ProposedTransition) -> None:
+        """Take a transition; may return before it is durable."""
+
+    def settle(self) -> None:
+        """Return when everything proposed is durable."""
+
+    def reserve_effect(
+        self, attempt_id: str, effect_type: str, key: str, recovery: Recovery, request: bytes
+    ) -> EffectReservation:
+        """Record the wish for an effect; `EffectRequestConflictError` when the key stands for another request."""
+
+    def publish_update(self, attempt_id: str, update_type: str, key: str, data: bytes) -> None:
+        """Record one update of a running node, durable on return; `data` is a canonical JSON object."""
+
+    def attend(self, wake: Callable[[], None]) -> None:
+        """Learn how to get `settle` called while a node's code runs; `wake` may be called on any thread."""
+
+
+@dataclass(slots=True, frozen=True)
+class AgentRequest:
+    """What an agent is asked: one object, given to the executor or to the callable that answers.
+
+    `choices` is None unless the node is a decision; `attempt` counts the attempts of the node from 1; `input` is the
+    run's input.
+    """
+
+    prompt: str
+    expected_output: str | None
+    choices: list[str] | None
+    node_id: str
+    attempt: int
+    input: Any
+
+
+class AgentStepExecutor(Protocol):
+    """Whoever answers agent and decision nodes. `run` may be sync or async; a plain callable does as well."""
+
+    def run(self, request: AgentRequest) -> Any:
+        """Give the answer, a JSON value."""
