@@ -90,6 +90,14 @@ class NotFoundError(PiWorkflowsError, LookupError):
     """No run, effect or workflow of that name or id."""
 
 
+class QueryError(PiWorkflowsError, ValueError):
+    """A query or a filter that the state file cannot answer; the text names what it could be."""
+
+
+class UpdateError(PiWorkflowsError, ValueError):
+    """An update that a node may not publish: its type, key, size or rate."""
+
+
 class SessionRequiredError(PiWorkflowsError):
     """A run that needs the session of a notebook."""
 

@@ -55,7 +55,10 @@ class NodeFinished:
 
 @dataclass(slots=True)
 class NodeStarted:
-    """The start of one attempt; `number` counts the attempts of this node from 1, times in milliseconds."""
+    """The start of one attempt; `number` counts the attempts of this node from 1, times in milliseconds.
+
+    `retry_on_timeout` says whether another try would follow if this one ran out of time.
+    """
 
     node_id: str
     node_type: str
@@ -63,6 +66,7 @@ class NodeStarted:
     number: int
     started_at: int
     deadline_at: int | None
+    retry_on_timeout: bool = False
 
 
 @dataclass(slots=True)
