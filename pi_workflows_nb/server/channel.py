@@ -1,0 +1,78 @@
+"""The server's end of a line-framed stream: frames in, frames out, with back-pressure on both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from ..wire.errors import ProtocolError
+from ..wire.runner_messages import MAX_FRAME_BYTES
+
+HIGH_WATER: Final = 4 << 20
+
+
+class FrameChannel(asyncio.Protocol):
+    """Splits what arrives into lines of at most 1 MiB and hands all complete lines of one read over together."""
+
+    def __init__(
+        self,
+        on_frames: Callable[[list[bytes]], None],
+        on_closed: Callable[[Exception | None], None],
+    ) -> None:
+        self._on_frames = on_frames
+        self._on_closed = on_closed
+        self._rest = bytearray()
+        self._error: Exception | None = None
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=HIGH_WATER)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand over the complete lines."""
+        self._rest += data
+        end = self._rest.rfind(b"\n")
+        if end >= 0:
+            lines = bytes(self._rest[:end]).split(b"\n")
+            del self._rest[: end + 1]
+        else:
+            lines = []
+        if len(self._rest) > MAX_FRAME_BYTES or any(len(line) > MAX_FRAME_BYTES for line in lines):
+            self.close(ProtocolError("a frame exceeds 1 MiB"))
+            return
+        if lines:
+            self._on_frames(lines)
+
+    def pause_writing(self) -> None:
+        """Whoever does not read what it asked for is not read from."""
+        if self.transport is not None:
+            self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read again."""
+        if self.transport is not None:
+            self.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the owner, once."""
+        self.transport = None
+        self._on_closed(exc or self._error)
+
+    def send(self, frame: bytes) -> None:
+        """Send one frame; nothing happens when the other end is gone."""
+        if self.transport is not None:
+            self.transport.write(frame + b"\n")
+
+    def close(self, error: Exception | None = None) -> None:
+        """Close this connection alone."""
+        if self.transport is None:
+            return
+        self._error = error
+        if error is None:
+            self.transport.close()
+        else:
+            self.transport.abort()

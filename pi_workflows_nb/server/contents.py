@@ -1,0 +1,114 @@
+"""Values too large for a frame: received in parts into a file, given out in parts, never decoded here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from msgspec import Raw
+
+from ..state import blobs
+from ..wire import canonical_json, identities
+from ..wire.errors import ProtocolError
+from ..wire.runner_messages import INLINE_BYTES, PART_BYTES, ContentRead, ContentRef, ContentWrite, Value
+from .committer import Transaction
+
+
+class Transfers:
+    """The transfers of one peer. `folder` holds the files of parts; `close` removes what was not used."""
+
+    def __init__(self, folder: Path, peer: str) -> None:
+        self._folder = folder
+        self._peer = peer
+        self._received: dict[str, Path] = {}
+        self._under_way: dict[str, tuple[Path, int]] = {}
+        self._offered: dict[str, bytes] = {}
+
+    def write(self, part: ContentWrite) -> None:
+        """Take one part; the last one must complete the promised length and digest."""
+        if part.sha256 in self._received:
+            return
+        if len(part.sha256) != 64 or not part.sha256.isalnum():
+            raise ProtocolError("a transfer's digest is 64 hex digits")
+        path, have = self._under_way.get(part.sha256, (self._folder / f"{self._peer}-{part.sha256}", 0))
+        try:
+            data = base64.b64decode(part.base64, validate=True)
+        except binascii.Error as error:
+            raise ProtocolError(f"a part of a transfer is not base64: {error}") from None
+        if len(data) > PART_BYTES or part.offset != have or have + len(data) > part.bytes:
+            raise ProtocolError("a part of a transfer is too long or out of order")
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if have == 0 else os.O_APPEND), 0o600)
+        with os.fdopen(descriptor, "ab") as file:
+            file.write(data)
+        have += len(data)
+        if have < part.bytes:
+            self._under_way[part.sha256] = (path, have)
+            return
+        self._under_way.pop(part.sha256, None)
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != part.sha256:
+            path.unlink()
+            raise ProtocolError("a transferred value does not have the digest that was promised")
+        self._received[part.sha256] = path
+
+    def offer(self, data: bytes) -> Value:
+        """A value for the peer: inline, or kept for `read` when it is large."""
+        if len(data) <= INLINE_BYTES:
+            return Value(inline=Raw(data))
+        digest = identities.sha256_hex(data)
+        self._offered[digest] = data
+        return Value(content=ContentRef(bytes=len(data), media_type=blobs.JSON, sha256=digest))
+
+    def read(self, wish: ContentRead, transaction: Transaction) -> dict[str, Any]:
+        """A part of a value that was offered, or of a stored blob."""
+        offered = self._offered.get(wish.sha256)
+        if offered is not None:
+            data = offered[wish.offset : wish.offset + PART_BYTES]
+        else:
+            data = blobs.read_part(transaction.sql(), bytes.fromhex(wish.sha256), wish.offset, PART_BYTES)
+        return {"base64": base64.b64encode(data).decode()}
+
+    def stored(self, value: Value, transaction: Transaction) -> tuple[bytes, bytes] | bytes:
+        """A value of the peer as (digest, canonical bytes) to be stored, or the digest of what is stored now."""
+        if isinstance(value.content, ContentRef):
+            if isinstance(value.inline, Raw):
+                raise ProtocolError("a value is either inline or transferred, not both")
+            return blobs.put_json_bytes(
+                transaction.sql(), self.take(value.content), transaction.now
+            )
+        data = inline(value)
+        return identities.sha256(data), data
+
+    def take(self, content: ContentRef) -> bytes:
+        """The bytes of a value that was transferred before."""
+        path = self._received.get(content.sha256)
+        if path is None:
+            raise ProtocolError("a value was referenced before it was transferred")
+        return path.read_bytes()
+
+    def bytes_of(self, value: Value) -> bytes:
+        """A value's canonical bytes, whichever way it came."""
+        return self.take(value.content) if isinstance(value.content, ContentRef) else inline(value)
+
+    def close(self) -> None:
+        """Remove the files."""
+        for path in [*self._received.values(), *(path for path, _ in self._under_way.values())]:
+            path.unlink(missing_ok=True)
+        self._received.clear()
+        self._under_way.clear()
+        self._offered.clear()
+
+
+def inline(value: Value) -> bytes:
+    """The bytes of an inline value, which must be canonical: they become a blob under their own digest."""
+    if not isinstance(value.inline, Raw):
+        raise ProtocolError("a value holds neither bytes nor a reference")
+    data = bytes(value.inline)
+    canonical_json.check(data)
+    return data

@@ -1,0 +1,27 @@
+"""Files of what nodes print: one per runner while it runs, renamed to its attempt's id when the attempt ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def tail(path: Path, size: int) -> str:
+    """The last `size` bytes of a log as text; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - size))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def attribute(path: Path, attempt_id: str | None) -> None:
+    """Give what a gone runner printed last to its last attempt, or remove the file when it printed nothing."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size == 0 or attempt_id is None:
+            path.unlink()
+        elif not path.with_name(f"{attempt_id}.log").exists():
+            path.rename(path.with_name(f"{attempt_id}.log"))

@@ -1,0 +1,66 @@
+"""Presentation revisions of a run: what changed for those who look at it, kept for the newest 256 revisions.
+
+A patch names the new revision and, by its row's target, the part of the view that changed; whoever follows reads that
+part again. Patches without content are equal in all runs, so that a thousand runs share their blobs instead of leaving a
+dead one behind for every step.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import lru_cache
+from typing import Final, Literal
+
+from . import blobs
+from ..wire import identities
+
+RETAINED: Final = 256
+SLACK: Final = 64
+
+Target = Literal["summary", "graph", "replay", "timeline", "conversation", "inspector"]
+
+DELTA_INSERT: Final = (
+    "INSERT INTO viewer_deltas(run_id, presentation_revision, delta_index, target_type, target_key, patch_hash,"
+    " recorded_at) VALUES (?, ?, ?, ?, '', ?, ?)"
+)
+_MOVE: Final = "UPDATE viewer_runs SET presentation_revision = ?, retained_from_revision = ?, updated_at = ? WHERE run_id = ?"
+
+
+@lru_cache(maxsize=4096)
+def patch(revision: int) -> tuple[bytes, bytes]:
+    """The digest and the bytes of the patch that leads to a presentation revision."""
+    content = b'[{"op":"replace","path":"/presentationRevision","value":%d}]' % revision
+    return identities.sha256(content), content
+
+
+def initialize(connection: sqlite3.Connection, run_id: str, now: int) -> None:
+    """Give a new run its first presentation revision."""
+    connection.execute("INSERT INTO viewer_runs VALUES (?, 1, 1, ?)", (run_id, now))
+
+
+def record(connection: sqlite3.Connection, run_id: str, targets: tuple[Target, ...], now: int) -> None:
+    """Raise a run's presentation revision by one, with one delta for each part of the view that changed."""
+    row = connection.execute(
+        "SELECT presentation_revision, retained_from_revision FROM viewer_runs WHERE run_id = ?", (run_id,)
+    ).fetchone()
+    revision = row[0] + 1
+    digest, content = patch(revision)
+    connection.execute(blobs.INSERT_BLOBS, blobs.blob_row(content, blobs.JSON, now))
+    connection.executemany(
+        DELTA_INSERT, [(run_id, revision, index, target, digest, now) for index, target in enumerate(targets)]
+    )
+    move(connection, run_id, revision, row[1], now)
+
+
+def move(connection: sqlite3.Connection, run_id: str, revision: int, retained_from: int, now: int) -> int:
+    """Store the newest presentation revision and drop what is older than the 256 kept ones, a few dozen at a time.
+
+    Gives the oldest revision kept.
+    """
+    if revision - retained_from >= RETAINED + SLACK:
+        retained_from = revision - RETAINED + 1
+        connection.execute(
+            "DELETE FROM viewer_deltas WHERE run_id = ? AND presentation_revision < ?", (run_id, retained_from)
+        )
+    connection.execute(_MOVE, (revision, retained_from, now, run_id))
+    return retained_from
