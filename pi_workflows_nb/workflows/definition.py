@@ -1,0 +1,419 @@
+"""A workflow as a value: its nodes, its edges, and the two ways to write it down.
+
+`define_workflow` takes everything at once and checks it at once. A `Workflow` is filled by decorators, cell by cell;
+the graph as a whole is checked when it is started, drawn, or asked to with `check()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+
+from pi_workflows_nb.wire.errors import WorkflowDefinitionError
+from pi_workflows_nb.workflows import edges as edge_forms
+from pi_workflows_nb.workflows import nodes as kinds
+from pi_workflows_nb.workflows.edges import Edge
+from pi_workflows_nb.workflows.effects import Effect
+from pi_workflows_nb.workflows.nodes import DEFAULT_TIMEOUT, Callback, Node, Timeout, check_name
+from pi_workflows_nb.workflows.retries import Retry
+
+if TYPE_CHECKING:
+    from pi_workflows_nb.workflows.sources import Captures
+
+DEFAULT_MAX_STEPS: Final = 100
+RESERVED_NAMES: Final = frozenset({"answer", "cancel", "list", "pause", "resume", "status"})
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Workflow:
+    """A graph of nodes.
+
+    Takes the name; `start_at`, the first node; `nodes` (a dict from name to a node of `agent`, `decision`, `compute`,
+    `action`, `shell` or `checkpoint`) and `edges`, both usually added later by the methods of the same names; `input`,
+    a callable of the input that gives the one to use, or a type (dataclass, TypedDict, pydantic model); `title`, a
+    text or a callable of (input, workflow name); `max_steps`, how many steps a run and its continuations may take;
+    `presentation_prompt` and `contract_id`, texts.
+
+    Every kind of node is a decorator: `@wf.compute`, or with arguments `@wf.compute(name="total", timeout=5)`. The
+    node takes the name of the function unless `name` is given, and a node or edge of the same name is replaced.
+    The decorated function stays what it was.
+
+    Raises WorkflowDefinitionError for an argument that cannot be right.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        start_at: str,
+        nodes: Mapping[str, Node] | None = None,
+        edges: Iterable[Edge] = (),
+        input: Any = None,  # noqa: A002
+        title: str | Callable[..., str] | None = None,
+        max_steps: int = DEFAULT_MAX_STEPS,
+        presentation_prompt: str | None = None,
+        contract_id: str | None = None,
+    ) -> None:
+        self.name = _checked_workflow_name(name)
+        self.start_at = check_name(start_at, "node (start_at)")
+        self.nodes: dict[str, Node] = {}
+        self.edges: dict[str, Edge] = {}
+        self.input = input
+        self.title = title
+        self.max_steps = max_steps
+        self.presentation_prompt = presentation_prompt
+        self.contract_id = contract_id
+        _check_fields(self)
+        for key, node in _mapping(self.name, nodes).items():
+            self._add(key, node)
+        for edge in edges:
+            self._join(edge, replace=False)
+
+    def __repr__(self) -> str:
+        count = len(self.nodes)
+        return f"Workflow({self.name!r}, {count} node{'' if count == 1 else 's'}, start_at={self.start_at!r})"
+
+    def check(self) -> Captures:
+        """Check the whole graph and what its functions carry along.
+
+        Gives what the functions capture from the cells around them (its text is a small table of variable, bytes and
+        the nodes that use it). Raises WorkflowDefinitionError for a fault of the graph, SourceError for a captured
+        value that is too large or cannot be sent to a runner.
+        """
+        from pi_workflows_nb.workflows.sources import captures
+        from pi_workflows_nb.workflows.validation import validate
+
+        validate(self)
+        return captures(self)
+
+    def edge(
+        self,
+        source: str,
+        target: str | None = None,
+        *,
+        switch: str | None = None,
+        cases: Mapping[Any, str] | None = None,
+    ) -> Edge:
+        """Lead from `source` to `target`, or by `switch=` and `cases=`; replaces the edge that left `source` before.
+
+        Takes, gives and raises the same as `pw.edge`.
+        """
+        return self._join(edge_forms.edge(source, target, switch=switch, cases=cases))
+
+    def switch(self, source: str, path: str, cases: Mapping[Any, str]) -> Edge:
+        """Lead from `source` by the value at `path`; takes, gives and raises the same as `pw.switch`."""
+        return self._join(edge_forms.switch(source, path, cases))
+
+    def decision_edge(self, source: str, cases: Mapping[str, str]) -> Edge:
+        """Lead from a decision by its choice; takes, gives and raises the same as `pw.decision_edge`."""
+        return self._join(edge_forms.decision_edge(source, cases))
+
+    @overload
+    def agent(self, fn: F, /) -> F: ...
+    @overload
+    def agent(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        expected_output: str | None = None,
+        validate: Any = None,
+        timeout: Timeout = DEFAULT_TIMEOUT,
+        retries: Retry | None = None,
+        status_detail: str | None = None,
+    ) -> Callable[[F], F]: ...
+    def agent(self, fn: Any = None, /, *, name: str | None = None, **given: Any) -> Any:
+        """Decorate the function that gives an agent's prompt; takes `name` and the keywords of `pw.agent`."""
+        return self._decorate(kinds.agent, fn, name, given)
+
+    @overload
+    def decision(self, fn: F, /) -> F: ...
+    @overload
+    def decision(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        choices: Iterable[str] | Mapping[str, str],
+        field: str = "route",
+        validate: Any = None,
+        timeout: Timeout = DEFAULT_TIMEOUT,
+        retries: Retry | None = None,
+        status_detail: str | None = None,
+    ) -> Callable[[F], F]: ...
+    def decision(self, fn: Any = None, /, *, name: str | None = None, choices: Any = (), **given: Any) -> Any:
+        """Decorate the function that gives a decision's prompt; takes `name` and the keywords of `pw.decision`."""
+        return self._decorate(kinds.decision, fn, name, {"choices": choices, **given})
+
+    @overload
+    def compute(self, fn: F, /) -> F: ...
+    @overload
+    def compute(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        timeout: Timeout = DEFAULT_TIMEOUT,
+        retries: Retry | None = None,
+        status_detail: str | None = None,
+    ) -> Callable[[F], F]: ...
+    def compute(self, fn: Any = None, /, *, name: str | None = None, **given: Any) -> Any:
+        """Decorate a pure function; takes `name` and the keywords of `pw.compute`."""
+        return self._decorate(kinds.compute, fn, name, given)
+
+    @overload
+    def action(self, fn: F, /) -> F: ...
+    @overload
+    def action(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        effect: Effect,
+        timeout: Timeout = DEFAULT_TIMEOUT,
+        retries: Retry | None = None,
+        status_detail: str | None = None,
+    ) -> Callable[[F], F]: ...
+    def action(self, fn: Any = None, /, *, name: str | None = None, **given: Any) -> Any:
+        """Decorate a function that changes something outside; takes `name` and the keywords of `pw.action`."""
+        return self._decorate(kinds.action, fn, name, given)
+
+    @overload
+    def shell(self, fn: F, /) -> F: ...
+    @overload
+    def shell(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        effect: Effect,
+        parse: Callback | None = None,
+        timeout: Timeout = DEFAULT_TIMEOUT,
+        retries: Retry | None = None,
+        status_detail: str | None = None,
+    ) -> Callable[[F], F]: ...
+    @overload
+    def shell(
+        self,
+        name: str,
+        /,
+        exec: Mapping[str, Any] | Callback,
+        *,
+        effect: Effect,
+        parse: Callback | None = None,
+        timeout: Timeout = DEFAULT_TIMEOUT,
+        retries: Retry | None = None,
+        status_detail: str | None = None,
+    ) -> Node: ...
+    def shell(
+        self,
+        fn: Any = None,
+        /,
+        exec: Any = None,  # noqa: A002
+        *,
+        name: str | None = None,
+        **given: Any,
+    ) -> Any:
+        """Add a node that runs a command.
+
+        As a decorator, of a function that gives the command as a dict; or by name, `wf.shell("log", exec={"command":
+        "git", "args": ["log"]}, effect=…)`, which gives the node. Takes the keywords of `pw.shell`.
+        """
+        if isinstance(fn, str):
+            return self._add(fn, self._make(kinds.shell, exec, fn, given))
+        if exec is not None:
+            if name is None:
+                raise WorkflowDefinitionError(
+                    "wf.shell(exec=…): give the node a name first, as wf.shell('log', exec={…})"
+                )
+            return self._add(name, self._make(kinds.shell, exec, name, given))
+        return self._decorate(kinds.shell, fn, name, given)
+
+    @overload
+    def checkpoint(self, fn: F, /) -> F: ...
+    @overload
+    def checkpoint(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        summary: str | None = None,
+        validate: Any = None,
+        timeout: Timeout = DEFAULT_TIMEOUT,
+        status_detail: str | None = None,
+    ) -> Callable[[F], F]: ...
+    @overload
+    def checkpoint(
+        self,
+        name: str,
+        /,
+        *,
+        summary: str | None = None,
+        validate: Any = None,
+        status_detail: str | None = None,
+    ) -> Node: ...
+    def checkpoint(self, fn: Any = None, /, *, name: str | None = None, **given: Any) -> Any:
+        """Add a node that waits for an answer.
+
+        By name, `wf.checkpoint("gate", summary="please look")`, which gives the node; or as a decorator of a function
+        that returns what the person should see. Takes the keywords of `pw.checkpoint`.
+        """
+        if isinstance(fn, str):
+            return self._add(fn, self._make(kinds.checkpoint, None, fn, given))
+        return self._decorate(kinds.checkpoint, fn, name, given)
+
+    def _decorate(self, make: Callable[..., Node], fn: Any, name: str | None, given: dict[str, Any]) -> Any:
+        if isinstance(fn, str):
+            if name is not None:
+                raise WorkflowDefinitionError(f"wf.{make.__name__}({fn!r}, name={name!r}): one name is enough")
+            fn, name = None, fn
+
+        def decorate(function: F) -> F:
+            self._add(name or _name_of(make.__name__, function), self._make(make, function, name, given))
+            return function
+
+        return decorate if fn is None else decorate(fn)
+
+    def _make(self, make: Callable[..., Node], subject: Any, name: str | None, given: dict[str, Any]) -> Node:
+        try:
+            return make(subject, **given)
+        except TypeError as error:
+            unknown = _unexpected_keyword(error)
+            if unknown is None:
+                raise
+            raise WorkflowDefinitionError(f"{make.__name__} node {name or ''}: it takes no {unknown}").with_traceback(
+                None
+            ) from None
+
+    def _add(self, name: str, node: Any) -> Node:
+        check_name(name)
+        if not isinstance(node, Node):
+            raise WorkflowDefinitionError(
+                f"node {name!r} of workflow {self.name!r} is {node!r}; make it with pw.compute(fn), pw.action(fn, …), "
+                "pw.shell(…), pw.agent(fn), pw.decision(fn, …) or pw.checkpoint()"
+            )
+        placed = dataclasses.replace(node, name=name)
+        self.nodes[name] = placed
+        return placed
+
+    def _join(self, edge: Any, replace: bool = True) -> Edge:
+        if not isinstance(edge, Edge):
+            raise WorkflowDefinitionError(
+                f"workflow {self.name!r}: {edge!r} is not an edge; write pw.edge('a', 'b') "
+                "or pw.switch('a', '$.field', {…})"
+            )
+        before = self.edges.get(edge.source)
+        if before is not None and not replace:
+            raise WorkflowDefinitionError(
+                f"workflow {self.name!r}: two edges leave node {edge.source!r}, to {_named(before)} "
+                f"and to {_named(edge)}; "
+                "one edge at most leaves a node, use pw.switch to choose between targets"
+            )
+        self.edges[edge.source] = edge
+        return edge
+
+
+def define_workflow(
+    *,
+    name: str,
+    start_at: str,
+    nodes: Mapping[str, Node],
+    edges: Iterable[Edge] = (),
+    input: Any = None,  # noqa: A002
+    title: str | Callable[..., str] | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    presentation_prompt: str | None = None,
+    contract_id: str | None = None,
+) -> Workflow:
+    """Make a workflow from all its parts and check it at once.
+
+    Takes the keywords of `Workflow`, with `nodes` as a dict from name to node and `edges` as a list of `edge`,
+    `switch` and `decision_edge`. Raises WorkflowDefinitionError, naming the node or edge at fault.
+    """
+    from pi_workflows_nb.workflows.validation import validate
+
+    workflow = Workflow(
+        name,
+        start_at=start_at,
+        nodes=nodes,
+        edges=edges,
+        input=input,
+        title=title,
+        max_steps=max_steps,
+        presentation_prompt=presentation_prompt,
+        contract_id=contract_id,
+    )
+    validate(workflow)
+    return workflow
+
+
+def _name_of(kind: str, function: Any) -> str:
+    name = getattr(function, "__name__", None)
+    if isinstance(name, str) and name != "<lambda>":
+        return name
+    raise WorkflowDefinitionError(
+        f"wf.{kind}: {function!r} has no name that the node could take; give one, as wf.{kind}(name='total')(…)"
+    )
+
+
+def _named(edge: Edge) -> str:
+    return " or ".join(repr(target) for target in edge.targets)
+
+
+def _unexpected_keyword(error: TypeError) -> str | None:
+    said = str(error)
+    _, found, rest = said.partition("got an unexpected keyword argument ")
+    return f"keyword {rest}" if found else None
+
+
+def _checked_workflow_name(name: object) -> str:
+    if isinstance(name, str) and name in RESERVED_NAMES:
+        raise WorkflowDefinitionError(
+            f"{name!r} cannot be the name of a workflow: it is reserved, "
+            f"as are {', '.join(sorted(RESERVED_NAMES - {name}))}"
+        )
+    if (
+        not isinstance(name, str)
+        or not name.strip()
+        or name != name.strip()
+        or len(name) > 128
+        or not name.isprintable()
+        or any(mark in name for mark in "/\\:")
+        or name.endswith(".py")
+    ):
+        raise WorkflowDefinitionError(
+            f"{name!r} cannot be the name of a workflow: use a short text (at most 128 characters) "
+            "without / \\ : and line breaks"
+        )
+    return name
+
+
+def _mapping(name: str, nodes: object) -> Mapping[str, Any]:
+    if nodes is None:
+        return {}
+    if isinstance(nodes, Mapping):
+        return nodes
+    raise WorkflowDefinitionError(
+        f"workflow {name!r}: nodes is a dict from name to node, as {{'done': pw.compute(done)}}"
+    )
+
+
+def _check_fields(workflow: Workflow) -> None:
+    label = f"workflow {workflow.name!r}"
+    steps: object = workflow.max_steps
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise WorkflowDefinitionError(f"{label}: max_steps={steps!r}; it is a whole number of at least 1")
+    if not (workflow.title is None or isinstance(workflow.title, str) or callable(workflow.title)):
+        raise WorkflowDefinitionError(
+            f"{label}: title is a text or a function of (input, workflow name), not {workflow.title!r}"
+        )
+    if not (workflow.input is None or callable(workflow.input)):
+        raise WorkflowDefinitionError(
+            f"{label}: input is a function or a type that checks the input, not {workflow.input!r}"
+        )
+    for field in ("presentation_prompt", "contract_id"):
+        value = getattr(workflow, field)
+        if not (value is None or isinstance(value, str)):
+            raise WorkflowDefinitionError(f"{label}: {field} is a text, not {value!r}")
