@@ -31,6 +31,6 @@ def python_of(neighbour: str) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         print(f"making the environment of {neighbour}", file=sys.stderr, flush=True)
         venv.create(folder, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-qq", *packages], check=True)
         ready.touch()
     return python

@@ -1,0 +1,55 @@
+"""What every test gets: a state folder of its own, and a check that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.leaks import Snapshot, mark_session
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run randomized tests in their long form")
+
+
+def pytest_configure() -> None:
+    mark_session()
+
+
+@pytest.fixture(scope="session")
+def long_form(pytestconfig: pytest.Config) -> bool:
+    """Whether counts of trials are those of the long form."""
+    return bool(pytestconfig.getoption("--long"))
+
+
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("homes")
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    before = Snapshot.take()
+    yield
+    if left := before.left():
+        before.end_processes()
+        pytest.fail("left behind by this test:\n  " + "\n  ".join(left), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def state_folder(
+    leaves_nothing_behind: None, homes: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The default state folder of this test, not made yet. The name is short because sockets lie in it."""
+    folder = homes / hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:8]
+    monkeypatch.setenv("PI_WORKFLOWS_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def state_file(tmp_path: Path) -> Path:
+    """Where a state file may be made; nothing is there yet."""
+    return tmp_path / "state.sqlite"

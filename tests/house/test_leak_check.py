@@ -1,0 +1,65 @@
+"""The check that runs after each test sees what it is there to see."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+from tests.leaks import Snapshot
+
+SLEEP = "import time; time.sleep(60)"
+DETACHED = f"""
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True, stdout=subprocess.DEVNULL)
+"""
+
+
+def test_nothing_new_is_no_leak():
+    assert Snapshot.take().left(patience=0) == []
+
+
+def test_a_child_is_seen_and_ended():
+    before = Snapshot.take()
+    child = subprocess.Popen([sys.executable, "-c", SLEEP])
+    assert any(f"process {child.pid}" in line for line in before.left(patience=0))
+    before.end_processes()
+    assert child.wait(5) is not None
+    assert before.left(patience=0) == []
+
+
+def test_a_grandchild_that_lost_its_parent_is_seen():
+    before = Snapshot.take()
+    subprocess.run([sys.executable, "-c", DETACHED], check=True)
+    assert any(SLEEP in line for line in before.left(patience=0))
+    before.end_processes()
+    assert before.left(patience=5) == []
+
+
+def test_a_child_that_nobody_waited_for_is_seen():
+    before = Snapshot.take()
+    child = os.posix_spawn(sys.executable, [sys.executable, "-c", ""], os.environ)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert [line for line in before.left(patience=0) if "nobody waited" in line]
+    os.waitpid(child, 0)
+
+
+def test_a_thread_is_seen_until_it_ends():
+    before = Snapshot.take()
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, name="lingering")
+    thread.start()
+    assert before.left(patience=0) == ["thread lingering"]
+    end.set()
+    thread.join()
+    assert before.left(patience=0) == []
+
+
+def test_a_descriptor_is_seen_until_it_is_closed():
+    before = Snapshot.take()
+    reading, writing = os.pipe()
+    assert len(before.left(patience=0)) == 2
+    os.close(reading)
+    os.close(writing)
+    assert before.left(patience=0) == []

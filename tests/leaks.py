@@ -1,0 +1,111 @@
+"""What a test may leave behind: nothing.
+
+A snapshot before the test knows the processes, threads and descriptors that were there; after it, whatever is new and
+does not go away within a moment is a leak. A process counts as ours when it descends from this one, or carries the mark of this test
+session in its environment, which everything inherits, also what was reparented or put into a session of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+MARK = "PI_WORKFLOWS_NB_TEST_SESSION"
+DESCRIPTORS = Path("/proc/self/fd")
+
+
+def mark_session() -> None:
+    """Every process started from now on carries the mark."""
+    os.environ.setdefault(MARK, uuid.uuid4().hex)
+
+
+def is_ours(process: psutil.Process) -> bool:
+    try:
+        if any(parent.pid == os.getpid() for parent in process.parents()):
+            return True
+        return process.environ().get(MARK) == os.environ[MARK]
+    except psutil.Error:
+        return False
+
+
+def new_processes(known: frozenset[int]) -> list[psutil.Process]:
+    found = []
+    for pid in set(psutil.pids()) - known:
+        try:
+            process = psutil.Process(pid)
+        except psutil.Error:
+            continue
+        if is_ours(process):
+            found.append(process)
+    return found
+
+
+def descriptors() -> dict[int, str]:
+    """Open descriptors and what they lead to; empty where the system does not tell."""
+    found = {}
+    for entry in os.listdir(DESCRIPTORS) if DESCRIPTORS.exists() else ():
+        try:
+            found[int(entry)] = os.readlink(DESCRIPTORS / entry)
+        except OSError:
+            continue
+    return found
+
+
+def described(process: psutil.Process) -> str:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return f"process {process.pid}, ended, that nobody waited for"
+        return f"process {process.pid}: {' '.join(process.cmdline())[:200]}"
+    except psutil.Error:
+        return f"process {process.pid}"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    pids: frozenset[int]
+    threads: frozenset[threading.Thread]
+    descriptors: dict[int, str]
+
+    @classmethod
+    def take(cls) -> Snapshot:
+        return cls(frozenset(psutil.pids()), frozenset(threading.enumerate()), descriptors())
+
+    def new(self) -> list[str]:
+        """What is there now and was not then, as lines for a person."""
+        threads = [thread for thread in threading.enumerate() if thread not in self.threads]
+        opened = [
+            (number, target) for number, target in descriptors().items() if self.descriptors.get(number) != target
+        ]
+        return [
+            *(described(process) for process in new_processes(self.pids)),
+            *(f"thread {thread.name}" for thread in threads),
+            *(f"descriptor {number}: {target}" for number, target in opened),
+        ]
+
+    def left(self, patience: float = 5.0) -> list[str]:
+        """What is still new after `patience` seconds; returns at once when nothing is."""
+        until = time.monotonic() + patience
+        pause = 0.001
+        while found := self.new():
+            if time.monotonic() > until:
+                return found
+            gc.collect()
+            time.sleep(pause)
+            pause = min(0.1, pause * 2)
+        return []
+
+    def end_processes(self) -> None:
+        """So that one leak is told once, and no machine is left with orphans."""
+        for process in new_processes(self.pids):
+            try:
+                process.kill()
+                process.wait(5)
+            except psutil.Error:
+                continue
