@@ -1,8 +1,8 @@
 """What a test may leave behind: nothing.
 
 A snapshot before the test knows the processes, threads and descriptors that were there; after it, whatever is new and
-does not go away within a moment is a leak. A process counts as ours when it descends from this one, or carries the mark of this test
-session in its environment, which everything inherits, also what was reparented or put into a session of its own.
+does not go away within a moment is a leak. A process counts as ours when it descends from this one, or carries the mark
+of this test session in its environment, which everything inherits, also what was reparented or got its own session.
 """
 
 from __future__ import annotations
