@@ -7,6 +7,8 @@ around a definition works.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class PiWorkflowsError(Exception):
     """Base of all errors of this project."""
@@ -100,6 +102,17 @@ class UpdateError(PiWorkflowsError, ValueError):
 
 class SessionRequiredError(PiWorkflowsError):
     """A run that needs the session of a notebook."""
+
+
+class CommandFailed(PiWorkflowsError):
+    """A command of a shell node that could not be started, was cancelled, or ended otherwise than well.
+
+    `result` is what is known of it (stdout, stderr, exitCode, signal, …), None when it never ran.
+    """
+
+    def __init__(self, message: str, result: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class RunFailed(PiWorkflowsError):
