@@ -56,11 +56,7 @@ def lines(row: Row, figures: Figures) -> list[str]:
         if found is None:
             continue
         median, least, greatest = found
-        text = f"{median:5.2f} × {goal.other} ({least:.2f}–{greatest:.2f})"
-        if goal.bound:
-            mark = "reached" if goal.reached(median) else "MISSED"
-            text += f", to reach {'≤' if goal.at_most else '≥'} {goal.bound:g}: {mark}"
-        texts.append(text)
+        texts.append(f"{median:5.2f} × {goal.other} ({least:.2f}–{greatest:.2f}){goal.verdict(median)}")
     if row.limit is not None:
         mark = "reached" if statistics.median(figures[row.name]) <= row.limit else "MISSED"
         texts.append(f"to reach ≤ {row.limit:g}: {mark}")
