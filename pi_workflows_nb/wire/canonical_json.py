@@ -4,14 +4,15 @@ The text is what ECMAScript's `JSON.stringify` gives for an object whose keys we
 code units: keys that look like array indices come first, ascending by number, then the rest; numbers stand in
 ECMAScript's shortest form; nothing but quotes, backslashes, control characters and lone surrogates is escaped.
 
-Nearly every value is plain enough that msgspec's C encoder writes these very bytes. `_is_plain` proves that for a value,
-and all others go through `_write`, which is exact and some twenty times slower.
+Nearly every value is plain enough that msgspec's C encoder writes these very bytes. `_is_plain` proves that for a
+value, and all others go through `_write`, which is exact and some twenty times slower.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 from json.encoder import encode_basestring
 from typing import Any, Final, NoReturn
 
@@ -116,7 +117,7 @@ def _is_plain(value: Any, depth: int) -> bool:
                 return False
         return True
     if kind is int:
-        return -MAX_INTEGER <= value <= MAX_INTEGER
+        return bool(-MAX_INTEGER <= value <= MAX_INTEGER)
     if kind is float:
         # Outside this range, and for whole numbers, the two notations differ.
         return bool(1e-4 <= abs(value) < 1e16) and not value.is_integer()
@@ -189,7 +190,7 @@ def _in_order(value: dict[Any, Any], path: _Path) -> list[tuple[str, Any]]:
             others.append((key.encode("utf-16-be", "surrogatepass"), key, item))
     indices.sort(key=_rank)
     others.sort(key=_rank)
-    for before, after in zip(others, others[1:], strict=False):
+    for before, after in pairwise(others):
         if before[0] == after[0]:
             raise NotJsonError("two keys differ only in how their surrogates are written", _spell(path))
     return [(key, item) for _, key, item in indices] + [(key, item) for _, key, item in others]
