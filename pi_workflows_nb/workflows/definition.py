@@ -50,7 +50,7 @@ class Workflow:
         start_at: str,
         nodes: Mapping[str, Node] | None = None,
         edges: Iterable[Edge] = (),
-        input: Any = None,  # noqa: A002
+        input: Any = None,
         title: str | Callable[..., str] | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
         presentation_prompt: str | None = None,
@@ -65,7 +65,7 @@ class Workflow:
         self.max_steps = max_steps
         self.presentation_prompt = presentation_prompt
         self.contract_id = contract_id
-        _check_fields(self)
+        check_fields(self)
         for key, node in _mapping(self.name, nodes).items():
             self._add(key, node)
         for edge in edges:
@@ -211,7 +211,7 @@ class Workflow:
         self,
         fn: Any = None,
         /,
-        exec: Any = None,  # noqa: A002
+        exec: Any = None,
         *,
         name: str | None = None,
         **given: Any,
@@ -279,13 +279,16 @@ class Workflow:
     def _make(self, make: Callable[..., Node], subject: Any, name: str | None, given: dict[str, Any]) -> Node:
         try:
             return make(subject, **given)
+        except WorkflowDefinitionError as error:
+            if name is None or repr(name) in str(error):
+                raise
+            raise WorkflowDefinitionError(f"node {name!r}: {error}") from None
         except TypeError as error:
             unknown = _unexpected_keyword(error)
             if unknown is None:
                 raise
-            raise WorkflowDefinitionError(f"{make.__name__} node {name or ''}: it takes no {unknown}").with_traceback(
-                None
-            ) from None
+            named = f" node {name!r}" if name else ""
+            raise WorkflowDefinitionError(f"wf.{make.__name__}{named}: there is no {unknown}") from None
 
     def _add(self, name: str, node: Any) -> Node:
         check_name(name)
@@ -321,7 +324,7 @@ def define_workflow(
     start_at: str,
     nodes: Mapping[str, Node],
     edges: Iterable[Edge] = (),
-    input: Any = None,  # noqa: A002
+    input: Any = None,
     title: str | Callable[..., str] | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
     presentation_prompt: str | None = None,
@@ -400,7 +403,8 @@ def _mapping(name: str, nodes: object) -> Mapping[str, Any]:
     )
 
 
-def _check_fields(workflow: Workflow) -> None:
+def check_fields(workflow: Workflow) -> None:
+    """Check what a workflow holds beside its graph; WorkflowDefinitionError names the field."""
     label = f"workflow {workflow.name!r}"
     steps: object = workflow.max_steps
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:

@@ -29,7 +29,7 @@ class Effect:
     request: Any = None
 
 
-def idempotent_effect(type: str, request: Any = None) -> Effect:  # noqa: A002
+def idempotent_effect(type: str, request: Any = None) -> Effect:
     """Declare that the action may run again under the same key without doing its work twice.
 
     Takes the effect's type (`"tracker.create"`; letters, digits and `._:/-`, at most 128) and, optionally, what is
@@ -40,7 +40,7 @@ def idempotent_effect(type: str, request: Any = None) -> Effect:  # noqa: A002
     return _effect(type, "idempotent", request)
 
 
-def manual_effect(type: str, request: Any = None) -> Effect:  # noqa: A002
+def manual_effect(type: str, request: Any = None) -> Effect:
     """Declare that only a person can tell whether the action may run again.
 
     Takes the same as `idempotent_effect`. When a crash leaves it open whether the action happened, the run stops as

@@ -213,7 +213,7 @@ def action(
 
 
 def shell(
-    exec: Mapping[str, Any] | Callback,  # noqa: A002
+    exec: Mapping[str, Any] | Callback,
     *,
     effect: Effect | None = None,
     parse: Callback | None = None,
