@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jupyter_core.utils import ensure_event_loop
 
 from tests.leaks import Snapshot, mark_session
 
@@ -28,6 +29,14 @@ def long_form(pytestconfig: pytest.Config) -> bool:
 @pytest.fixture(scope="session")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("homes")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def jupyter_loop() -> Iterator[None]:
+    """Jupyter keeps one event loop from its first blocking call on; made before any test, it is nobody's leak."""
+    loop = ensure_event_loop()
+    yield
+    loop.close()
 
 
 @pytest.fixture(autouse=True)
