@@ -1,0 +1,376 @@
+"""The process that forks runners, watches over them, and leaves nothing behind.
+
+A server must not fork: it has threads, and its process belongs to a person. So it starts this one by exec, which has
+one thread, has imported what every runner needs, and does nothing but fork on request, collect what ended, and pass
+signals on. Three promises make the rest of the system simple:
+
+- A runner's end is reported once, with its exact status, and only when every process it had started is gone too.
+- A signal reaches exactly the runner that was meant: it is sent only while that runner has not been collected, so its
+  number cannot have been given to another process.
+- When the server ends, however it ends, everything started here is killed at once.
+
+The second and third rest on the system: a pidfd of the server that becomes readable at its death (the end of the
+control socket is the second sign, since a forked child of the server may hold a copy of that socket), SIGKILL for a
+runner whose nursery died, and the place of this process, and of each runner, as the one that inherits orphans.
+
+Both directions of the control socket carry one JSON object a line. A `spawn` is accompanied by one descriptor, the
+runner's end of its channel.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+import types
+from array import array
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn
+
+from pi_workflows_nb.runner import prctl, proc
+from pi_workflows_nb.runner.children import Children
+from pi_workflows_nb.runner.guard import Guard
+
+QUIET_LIBRARIES: Final = {
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+NOT_FOR_THE_NURSERY: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+GUARD_SECONDS: Final = 2.0
+LEAVE_SECONDS: Final = 5.0
+
+Entry = Callable[[socket.socket, str, str], object]
+
+
+class Nursery:
+    """The state of this process: its runners, by the server's ids and by pid, and what waits to be said."""
+
+    def __init__(self, control: socket.socket, server: int) -> None:
+        self.control = control
+        self.server = server
+        self.pid = os.getpid()
+        self.environment = {name: value for name, value in os.environ.items() if name != proc.EPOCH_VARIABLE}
+        self.mark = prctl.find_epoch_mark()
+        self.entry: Entry | None = None
+        self.guard: Guard | None = None
+        self.guard_until: float | None = None
+        self.children = Children()
+        self.incoming = bytearray()
+        self.descriptors: deque[int] = deque()
+        self.outgoing = bytearray()
+        self.woken, self.waker = os.pipe()
+        os.set_blocking(self.woken, False)
+        os.set_blocking(self.waker, False)
+        control.setblocking(False)
+        self.poll = select.poll()
+        for descriptor in (control.fileno(), server, self.woken):
+            if descriptor >= 0:
+                self.poll.register(descriptor, select.POLLIN)
+
+    # The loop
+
+    def serve(self) -> NoReturn:
+        """Do what the server asks and what the system reports, until the server says stop or is gone."""
+        while True:
+            ready = dict(self.poll.poll(self.patience()))
+            if self.server in ready:
+                self.leave()
+            if self.woken in ready:
+                _drain(self.woken)
+            if self.woken in ready or self.children.unreported:
+                self.children.collect()
+                self.report_ends()
+            if self.control.fileno() in ready:
+                self.receive()
+            if self.guard_until is not None:
+                self.take_guard()
+            if self.outgoing:
+                self.send()
+
+    def patience(self) -> int | None:
+        """How long to wait for the next thing, in milliseconds; None: until it comes."""
+        if self.guard_until is not None:
+            return 2
+        return 50 if self.children.unreported else None
+
+    def receive(self) -> None:
+        """Read what has come, and act on every whole line of it."""
+        room = socket.CMSG_SPACE(64 * array("i").itemsize)
+        try:
+            data, ancillary, flags, _ = self.control.recvmsg(1 << 18, room, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+        except BlockingIOError:
+            return
+        except OSError:
+            self.leave()
+        for level, kind, content in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                passed = array("i")
+                passed.frombytes(content[: len(content) - len(content) % passed.itemsize])
+                self.descriptors.extend(passed)
+        if not data or flags & socket.MSG_CTRUNC:
+            self.leave()
+        self.incoming += data
+        *lines, rest = self.incoming.split(b"\n")
+        self.incoming = rest
+        for line in lines:
+            self.act(json.loads(line))
+
+    def act(self, command: dict[str, Any]) -> None:
+        """One command of the server."""
+        operation = command["op"]
+        if operation == "spawn":
+            self.spawn(command)
+        elif operation == "signal":
+            self.children.signal(command["id"], command["signal"])
+        elif operation == "begin":
+            self.begin(command)
+        elif operation == "guard":
+            if self.guard is not None and self.guard.path != command["path"]:
+                self.guard.release()
+                self.guard = None
+            self.guard = self.guard or Guard(command["path"])
+            self.guard_until = time.monotonic() + GUARD_SECONDS
+        elif operation == "unguard":
+            if self.guard is not None:
+                self.guard.release()
+            self.guard = self.guard_until = None
+            self.say({"answer": "unguard", "error": None})
+        elif operation == "stop":
+            self.leave()
+
+    def say(self, event: Mapping[str, Any]) -> None:
+        """Tell the server, as soon as it listens."""
+        self.outgoing += json.dumps(event).encode() + b"\n"
+
+    def send(self) -> None:
+        """Hand over what waits; the rest goes when the socket has room again."""
+        try:
+            del self.outgoing[: self.control.send(self.outgoing)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.leave()
+        self.poll.modify(self.control.fileno(), select.POLLIN | (select.POLLOUT if self.outgoing else 0))
+
+    # What is done once, before the first fork
+
+    def begin(self, command: dict[str, Any]) -> None:
+        """Import what all runners share, and make it cheap to fork."""
+        os.environ.update(QUIET_LIBRARIES)
+        try:
+            module, _, function = command["entry"].partition(":")
+            self.entry = getattr(importlib.import_module(module), function)
+            self.refuse_threads(module)
+            for name in command["preload"]:
+                importlib.import_module(name)
+                self.refuse_threads(name)
+        except BaseException as error:
+            self.entry = None
+            text = str(error) if isinstance(error, _ThreadStartedError) else traceback.format_exc()
+            self.say({"answer": "begin", "error": text})
+            return
+        gc.collect()
+        gc.disable()
+        gc.freeze()
+        self.say({"answer": "begin", "error": None})
+
+    def refuse_threads(self, module: str) -> None:
+        """An error that names the module when there is a second thread now."""
+        # A thread that only helped during the import gets a moment to end.
+        for _ in range(20):
+            if proc.thread_count() == 1:
+                return
+            time.sleep(0.005)
+        raise _ThreadStartedError(
+            f"importing {module!r} starts a thread, and a process with threads cannot be forked safely; "
+            f"leave it out of preload= and import it inside the nodes that need it"
+        )
+
+    # Runners
+
+    def spawn(self, command: dict[str, Any]) -> None:
+        """Fork one runner."""
+        if not self.descriptors:
+            self.say({"event": "refused", "id": command["id"], "error": "the runner's channel did not arrive"})
+            return
+        channel = self.descriptors.popleft()
+        problem = "it has not begun" if self.entry is None else None
+        if problem is None and (threads := proc.thread_count()) != 1:
+            problem = f"it has {threads} threads, and forking would copy their locks but not them"
+        pid = -1
+        if problem is None:
+            try:
+                pid = os.fork()
+            except OSError as error:
+                problem = f"the system refused the fork: {error.strerror}"
+        if pid == 0:
+            self.become_runner(command, channel)
+        os.close(channel)
+        if problem is not None:
+            self.say({"event": "refused", "id": command["id"], "error": problem})
+            return
+        self.children.add(command["id"], pid)
+        self.say({"event": "spawned", "id": command["id"], "pid": pid, "identity": proc.start_identity(pid)})
+
+    def become_runner(self, command: dict[str, Any], channel: int) -> NoReturn:
+        """The first code in the child, and its last: shed everything of the nursery, then run the entry."""
+        code = 1
+        try:
+            prctl.die_with_parent()
+            if os.getppid() != self.pid:
+                os._exit(1)
+            os.setsid()
+            prctl.become_subreaper()
+            prctl.set_name("pi-runner")
+            prctl.write_epoch_mark(self.mark, command["epoch"])
+            self.shed()
+            wanted = self.environment if command["environment"] is None else command["environment"]
+            _become_environment({**wanted, proc.EPOCH_VARIABLE: command["epoch"]})
+            os.chdir(command["folder"])
+            if (numpy_random := sys.modules.get("numpy.random")) is not None:
+                numpy_random.seed()
+            gc.enable()
+            assert self.entry is not None
+            self.entry(socket.socket(fileno=channel), command["mode"], command["log"])
+            code = 0
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else int(left.code is not None)
+        except BaseException:
+            os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
+        finally:
+            _leave_child(code)
+
+    def shed(self) -> None:
+        """In a new child: close what belongs to the nursery and to other runners, and give signals back their meaning.
+
+        The signals the nursery ignores are blocked in it, so that one sent to a child that is this young waits until
+        here and then acts.
+        """
+        signal.set_wakeup_fd(-1)
+        for number in (*NOT_FOR_THE_NURSERY, signal.SIGCHLD):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        self.control.close()
+        if self.guard is not None:
+            self.guard.release()
+        for descriptor in (self.server, self.woken, self.waker, *self.descriptors):
+            if descriptor >= 0:
+                os.close(descriptor)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    # Ends
+
+    def report_ends(self) -> None:
+        """Tell the server which runners ended."""
+        for end in self.children.ends():
+            self.say({"event": "exited", "id": end.runner, "pid": end.pid, "status": end.status})
+
+    def leave(self) -> NoReturn:
+        """Kill everything, collect it, and end."""
+        self.children.kill_all()
+        until = time.monotonic() + LEAVE_SECONDS
+        while self.children.collect() and time.monotonic() < until:
+            select.select([self.woken], [], [], 0.02)
+            _drain(self.woken)
+        self.report_ends()
+        try:
+            self.control.send(self.outgoing)
+        except OSError:
+            pass
+        os._exit(0)
+
+    def take_guard(self) -> None:
+        """One try for the locks, and the answer when it worked or can no longer work."""
+        assert self.guard is not None
+        assert self.guard_until is not None
+        problem: str | None = None
+        try:
+            if not self.guard.take():
+                if time.monotonic() < self.guard_until:
+                    return
+                problem = "another program holds it locked"
+        except OSError as error:
+            problem = error.strerror or str(error)
+        self.guard_until = None
+        if problem is not None:
+            self.guard.release()
+        self.say({"answer": "guard", "error": problem})
+
+
+class _ThreadStartedError(Exception):
+    pass
+
+
+def _leave_child(code: int) -> NoReturn:
+    """End without what a program does at its end: threads, exit handlers and finalizers were the nursery's."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code & 0xFF)
+
+
+def _drain(descriptor: int) -> None:
+    try:
+        while len(os.read(descriptor, 4096)) == 4096:
+            pass
+    except BlockingIOError:
+        pass
+
+
+def _become_environment(wanted: Mapping[str, str]) -> None:
+    """Make `os.environ` equal to `wanted` with as few changes as that takes."""
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+def _watch_parent() -> int:
+    """A descriptor that becomes readable when the server ends, where there are no pidfds; -1 without such a thing."""
+    if sys.platform == "darwin":
+        queue = select.kqueue()
+        _kept.append(queue)
+        event = select.kevent(os.getppid(), select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
+        queue.control([event], 0, 0)
+        return queue.fileno()
+    return -1
+
+
+_kept: list[object] = []
+
+
+def main() -> NoReturn:
+    """Be the nursery. Arguments: the descriptor of the control socket, and that of the server's pidfd or -1."""
+    control, server = int(sys.argv[1]), int(sys.argv[2])
+    sys.argv[:] = [""]
+    # User code must not find the nursery under the name that a program's own module has.
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    signal.pthread_sigmask(signal.SIG_SETMASK, NOT_FOR_THE_NURSERY)
+    for number in NOT_FOR_THE_NURSERY:
+        signal.signal(number, signal.SIG_IGN)
+    prctl.become_subreaper()
+    prctl.set_name("pi-nursery")
+    for descriptor in (control, server):
+        if descriptor >= 0:
+            fcntl.fcntl(descriptor, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+    nursery = Nursery(socket.socket(fileno=control), server if server >= 0 else _watch_parent())
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    signal.set_wakeup_fd(nursery.waker, warn_on_full_buffer=False)
+    nursery.serve()
+
+
+if __name__ == "__main__":
+    from pi_workflows_nb.runner.nursery import main as main_under_its_own_name
+
+    main_under_its_own_name()
