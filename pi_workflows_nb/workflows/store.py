@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 Outcome: TypeAlias = Literal["ok", "failed", "timed_out", "cancelled"]
 EndStatus: TypeAlias = Literal["completed", "failed", "timed_out", "cancelled", "waiting"]
 Recovery: TypeAlias = Literal["idempotent", "manual"]
+EffectOutcome: TypeAlias = Literal["applied", "rejected", "ambiguous", "retry"]
 
 RunState: TypeAlias = dict[str, Any]
 """From where a run goes on, a JSON object.
@@ -22,7 +23,7 @@ RunState: TypeAlias = dict[str, Any]
 `runId`, `workflowName`, `title` (or None), `input`; `steps`: records with index, nodeId, attemptId, attemptNumber,
 nodeType, outcome, output, error, startedAt, finishedAt (milliseconds since the epoch), those of earlier runs of the chain
 included; `attemptCounts`: attempts so far by node; `pending`: None, or the node to run now as nodeId, tries (failed tries
-already used for this step) and retryAt (milliseconds, or None).
+already used for this step) and failedAt (milliseconds, when the last of them ended, or None).
 """
 
 
@@ -31,7 +32,7 @@ class Settlement:
     """How the effect of an action ended; `retry` means that the same key will be applied again."""
 
     effect_id: str
-    outcome: Literal["applied", "rejected", "ambiguous", "retry"]
+    outcome: EffectOutcome
     external_ref: str | None = None
 
 

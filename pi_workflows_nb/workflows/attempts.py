@@ -1,0 +1,151 @@
+"""What one attempt calls, by its kind of node. All of it runs on the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pi_workflows_nb.wire.errors import SessionRequiredError, WorkflowDefinitionError, WorkflowInputError
+from pi_workflows_nb.workflows.context import Context, EffectHandle, Rejected
+from pi_workflows_nb.workflows.history import to_canonical
+from pi_workflows_nb.workflows.nodes import Action, Agent, Callback, Checkpoint, Decision, Node, Shell
+from pi_workflows_nb.workflows.store import AgentRequest
+
+if TYPE_CHECKING:
+    from pi_workflows_nb.workflows.calls import Callbacks
+
+
+class Attempt:
+    """One execution of one node, and how far it came.
+
+    `begun`: an action's own code has been entered, so that the world may have changed; `done`: that code has come back,
+    so that it has; `rejection`: it came back with `rejected(reason)`.
+    """
+
+    __slots__ = ("begun", "callbacks", "context", "deadline", "done", "executor", "node", "rejection")
+
+    def __init__(
+        self, node: Node, context: Context, callbacks: Callbacks, executor: Any, deadline: float | None
+    ) -> None:
+        self.node = node
+        self.context = context
+        self.callbacks = callbacks
+        self.executor = executor
+        self.deadline = deadline
+        self.begun = False
+        self.done = False
+        self.rejection: str | None = None
+
+    def program(self) -> Callable[[], bytes | None]:
+        """What is to be called; it gives the output as canonical JSON, None after a rejection."""
+        return _PROGRAMS[self.node.kind].__get__(self)
+
+    def progress(self) -> tuple[bool, bool, bool]:
+        """What is known now: begun, done, rejected."""
+        return self.begun, self.done, self.rejection is not None
+
+    def enter_effect(self, key: str, number: int) -> EffectHandle:
+        """Let the action's code see the effect that was reserved for it."""
+        self.context._effect = handle = EffectHandle(key, number)
+        return handle
+
+    def effect_request(self) -> bytes:
+        """What is recorded of an action before it is called."""
+        effect = cast("Action", self.node).effect
+        context = self.context
+        if effect.request is None:
+            return to_canonical({"input": context.input, "outputs": context.outputs})
+        if callable(effect.request):
+            return to_canonical(self.callbacks.invoke(effect.request, context))
+        return to_canonical(effect.request)
+
+    def _compute(self) -> bytes:
+        return to_canonical(self.callbacks.invoke(cast("Callback", self.node.fn), self.context))
+
+    def _action(self) -> bytes | None:
+        self.begun = True
+        return self._outcome(self.callbacks.invoke(cast("Callback", self.node.fn), self.context))
+
+    def _outcome(self, value: Any) -> bytes | None:
+        if isinstance(value, Rejected):
+            self.rejection = value.reason
+            return None
+        self.done = True
+        return to_canonical(value)
+
+    def _shell(self) -> bytes | None:
+        from pi_workflows_nb.workflows.shell import run_shell
+
+        node = cast("Shell", self.node)
+        command = node.exec if isinstance(node.exec, Mapping) else self.callbacks.invoke(node.exec, self.context)
+        if isinstance(command, Rejected):
+            return self._outcome(command)
+        remaining = None if self.deadline is None else max(0.0, self.deadline - monotonic())
+        result = run_shell(command, timeout=remaining, cancelled=self.context.cancelled, on_start=self._entered)
+        self.done = True
+        return to_canonical(result if node.parse is None else self.callbacks.invoke(node.parse, result))
+
+    def _entered(self, *_: object) -> None:
+        self.begun = True
+
+    def _agent(self) -> bytes:
+        node, context = cast("Agent", self.node), self.context
+        prompt = self.callbacks.invoke(cast("Callback", node.fn), context)
+        if not isinstance(prompt, str):
+            raise WorkflowDefinitionError(
+                f"node {context.node_id!r}: its function must return the prompt, a text, not {type(prompt).__name__}"
+            )
+        if self.executor is None:
+            raise SessionRequiredError(
+                f"node {context.node_id!r} asks an agent, and this run has none: start it with agent=, a function that "
+                "takes the request and returns the answer"
+            )
+        if context.cancelled.is_set():
+            raise TimeoutError("the time was over before the agent was asked")
+        choices = list(node.choices) if isinstance(node, Decision) else None
+        request = AgentRequest(
+            prompt, node.expected_output, choices, context.node_id, context.attempt_number, context.input
+        )
+        answer = self.callbacks.invoke(getattr(self.executor, "run", self.executor), request)
+        return to_canonical(self._accepted(node, answer))
+
+    def _accepted(self, node: Agent, answer: Any) -> Any:
+        from pi_workflows_nb.workflows.inputs import validated
+
+        if isinstance(node, Decision):
+            answer = picked(node, answer)
+        if node.validate is not None:
+            answer = validated(node.validate, answer, f"node {self.context.node_id!r}", self.callbacks.invoke)
+            if isinstance(node, Decision):
+                answer = picked(node, answer)
+        return answer
+
+    def _checkpoint(self) -> bytes:
+        node = cast("Checkpoint", self.node)
+        return b"null" if node.fn is None else to_canonical(self.callbacks.invoke(node.fn, self.context))
+
+
+def picked(node: Decision, answer: Any) -> dict[str, str]:
+    """Give a decision's output from an answer: one of its choices, plain or under its field.
+
+    Any other answer raises `WorkflowInputError`, which lists the choices.
+    """
+    choice = answer.get(node.field) if isinstance(answer, Mapping) else answer
+    if isinstance(choice, str) and choice in node.choices:
+        return {node.field: str(choice)}
+    shown = repr(answer)
+    shown = shown if len(shown) <= 200 else shown[:199] + "…"
+    raise WorkflowInputError(
+        f"node {node.name!r}: the answer {shown} is none of its choices: {', '.join(map(repr, node.choices))}"
+    )
+
+
+_PROGRAMS: Final[dict[str, Any]] = {
+    "compute": Attempt._compute,
+    "action": Attempt._action,
+    "shell": Attempt._shell,
+    "agent": Attempt._agent,
+    "decision": Attempt._agent,
+    "checkpoint": Attempt._checkpoint,
+}

@@ -1,0 +1,161 @@
+"""What a callback gets: one object to read the run from, and to speak through."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pi_workflows_nb.wire.errors import WorkflowDefinitionError
+from pi_workflows_nb.workflows.updates import checked_update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pi_workflows_nb.workflows.history import History
+
+    Publish = Callable[[str, str, str, bytes], Any]
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """What an action returns when the world said no; see `rejected`."""
+
+    reason: str
+
+
+def rejected(reason: str) -> Rejected:
+    """Say, as the return value of an action, that the effect was refused and did not happen.
+
+    Takes the reason, a text. The effect is recorded as rejected, the node fails with that text, and is not tried again.
+    """
+    return Rejected(str(reason))
+
+
+class EffectHandle:
+    """The recorded effect of the action that runs.
+
+    `idempotency_key` is the same in every try of this visit, so that the system that is changed can tell a repetition;
+    `attempt_number` counts the calls under that key from 1. What is assigned to `external_ref` (text) is stored with the
+    effect.
+    """
+
+    __slots__ = ("attempt_number", "external_ref", "idempotency_key")
+
+    def __init__(self, idempotency_key: str, attempt_number: int) -> None:
+        self.idempotency_key = idempotency_key
+        self.attempt_number = attempt_number
+        self.external_ref: str | None = None
+
+    def reference(self) -> str | None:
+        """What is stored as the external reference."""
+        return None if self.external_ref is None else str(self.external_ref)
+
+    def __repr__(self) -> str:
+        return f"effect {self.idempotency_key!r}, attempt {self.attempt_number}"
+
+
+class Context:
+    """The run as one callback sees it.
+
+    `run_id`, `node_id`, `attempt_id` (texts) and `attempt_number` (from 1) say where it is. `cancelled` is a
+    `threading.Event` that is set when the node's time is over or the run was cancelled: long loops should look at it.
+    All values are copies of the callback's own.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        *,
+        node_id: str,
+        node_kind: str,
+        attempt_id: str,
+        attempt_number: int,
+        cancelled: threading.Event,
+        publish: Publish | None,
+    ) -> None:
+        self.run_id = history.run_id
+        self.workflow_name = history.workflow_name
+        self.node_id = node_id
+        self.attempt_id = attempt_id
+        self.attempt_number = attempt_number
+        self.cancelled = cancelled
+        self._kind = node_kind
+        self._history = history
+        self._publish = publish
+        self._effect: EffectHandle | None = None
+        self._copies: dict[str, Any] = {}
+
+    @property
+    def input(self) -> Any:
+        """The run's input, as its own validation left it."""
+        copies = self._copies
+        return copies["input"] if "input" in copies else copies.setdefault("input", self._history.input.copy())
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The accepted outputs by node: of each the newest visit, if that was `ok`."""
+        copies = self._copies
+        if "outputs" not in copies:
+            copies["outputs"] = self._history.copy_outputs()
+        outputs: dict[str, Any] = copies["outputs"]
+        return outputs
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """The newest result record of each node: index, nodeId, attemptId, attemptNumber, nodeType, outcome, output,
+        error, startedAt and finishedAt (milliseconds since the epoch)."""
+        copies = self._copies
+        if "results" not in copies:
+            copies["results"] = self._history.copy_results()
+        results: dict[str, dict[str, Any]] = copies["results"]
+        return results
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The whole run: runId, workflowName, title, input, outputs, results, and `steps`, a list of result records."""
+        copies = self._copies
+        if "state" not in copies:
+            copies["state"] = self._history.copy_state()
+        state: dict[str, Any] = copies["state"]
+        return state
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The live settings of this attempt; empty in a workflow that declares none."""
+        return {}
+
+    @property
+    def settings_scope_id(self) -> str | None:
+        """The id of the scope of settings, None in a workflow that declares none."""
+        return None
+
+    @property
+    def settings_change_number(self) -> int:
+        """How often the settings had been changed when this attempt began."""
+        return 0
+
+    @property
+    def effect(self) -> EffectHandle:
+        """The recorded effect, in actions that declare one."""
+        if self._effect is None:
+            raise WorkflowDefinitionError(
+                f"node {self.node_id!r} ({self._kind}): ctx.effect exists in actions and shell nodes with effect=… only"
+            )
+        return self._effect
+
+    def publish_update(self, type: str, key: str, data: dict[str, Any]) -> Any:
+        """Publish how things stand, for whoever watches the run; the newest data of a (type, key) pair is shown.
+
+        Takes a type (`"progress"`), a key (`"overall"`) and a JSON object of at most 64 KiB. Blocks in a sync function
+        until the update is stored, and is to be awaited in an async one. A run may publish 20 a second, 100 at once.
+        Raises `UpdateError` for what cannot be published, `NotJsonError` for data that is not JSON.
+        """
+        if self._publish is None:
+            raise WorkflowDefinitionError(
+                f"node {self.node_id!r} ({self._kind}): agents and actions publish updates, a {self._kind} node does not"
+            )
+        return self._publish(self.attempt_id, type, key, checked_update(type, key, data))
+
+    def __repr__(self) -> str:
+        return f"<context of node {self.node_id!r}, attempt {self.attempt_number}, run {self.run_id}>"

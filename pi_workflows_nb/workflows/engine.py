@@ -1,0 +1,432 @@
+"""The walk through the graph: one node at a time, each end proposed together with the next start.
+
+The engine knows nothing of files and processes. What it holds to: nothing but a compute node starts before everything
+proposed is durable; an effect is reserved before the code that applies it is called, and settled with the outcome of its
+node; a node whose time is over is given up at once, whether its code listens or not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pi_workflows_nb.wire.errors import (
+    EffectRequestConflictError,
+    PiWorkflowsError,
+    RoutingError,
+    StoppedByServer,
+    WorkflowDefinitionError,
+)
+from pi_workflows_nb.wire.identities import new_id, utf16_units
+from pi_workflows_nb.workflows.attempts import Attempt
+from pi_workflows_nb.workflows.calls import Call, Callbacks, Drive
+from pi_workflows_nb.workflows.context import Context
+from pi_workflows_nb.workflows.history import History, StepRecord, StoredValue, to_canonical
+from pi_workflows_nb.workflows.local_store import LocalStore
+from pi_workflows_nb.workflows.nodes import Action, Node
+from pi_workflows_nb.workflows.routing import next_node
+from pi_workflows_nb.workflows.store import (
+    EffectOutcome,
+    EndStatus,
+    ExecutionStore,
+    NodeFinished,
+    NodeStarted,
+    Outcome,
+    ProposedTransition,
+    RunEnd,
+    RunState,
+    Settlement,
+)
+from pi_workflows_nb.workflows.tracebacks import error_text
+from pi_workflows_nb.workflows.updates import UpdateLimits
+
+if TYPE_CHECKING:
+    from pi_workflows_nb.workflows.definition import Workflow
+
+TIMEOUT_ANSWER_SECONDS: Final = 30.0
+EFFECT_KEY_UNITS: Final = 256
+_CANCELLED: Final = "the run was cancelled"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended: `status` is completed, failed, timed_out, cancelled or waiting (at the checkpoint `detail`).
+
+    `output` is the last node's output, or what the checkpoint asks with; `error` a text; `steps` are result records
+    as in `ctx.results`, in order.
+    """
+
+    run_id: str
+    status: EndStatus
+    output: Any
+    error: str | None
+    detail: str | None
+    steps: list[dict[str, Any]] = field(repr=False)
+
+
+@dataclass(slots=True)
+class _Next:
+    """The node to run now, how many tries of it have failed already, and when it may start (milliseconds)."""
+
+    node_id: str
+    tries: int = 0
+    not_before: int | None = None
+
+
+@dataclass(slots=True)
+class _Ending:
+    """How an attempt ended, before it is said in a proposal; `raised` is what a retry is decided by."""
+
+    outcome: Outcome
+    output: bytes | None = None
+    error: str | None = None
+    raised: BaseException | None = None
+
+
+@dataclass(slots=True)
+class _Current:
+    """The attempt that is under way; `started` is None until its start was proposed."""
+
+    node: Node
+    step: _Next
+    context: Context
+    number: int
+    seconds: float | None
+    started: NodeStarted | None = None
+    attempt: Attempt | None = None
+    effect_id: str | None = None
+
+
+class WorkflowEngine:
+    """Runs workflows: user code on a thread of its own, watched by the calling thread.
+
+    `executor` answers agent and decision nodes: an object with `run(request)` or a callable of the request, sync or
+    async (the request has prompt, expected_output, choices, node_id, attempt and input). `store` keeps what happens, in
+    memory by default.
+    """
+
+    def __init__(self, *, executor: Any = None, store: ExecutionStore | None = None) -> None:
+        self._executor = executor
+        self._store: ExecutionStore = LocalStore() if store is None else store
+        self._walk: _Walk | None = None
+
+    def run(self, workflow: Workflow, input: Any = None, *, resume: bool = False) -> RunResult:  # noqa: A002
+        """Walk the workflow to its end, or to a checkpoint, and say how it ended.
+
+        `input` is any JSON value that the workflow's own `input` accepts; a store that holds the run already has one.
+        With `resume` the run in the store goes on from its last durable boundary. Raises `WorkflowDefinitionError` and
+        `WorkflowInputError` before anything starts, and `StoppedByServer` when the run is no longer this process's to
+        change; what nodes raise ends up in the result.
+        """
+        if isinstance(self._store, LocalStore) and not resume:
+            self._store.begin(workflow, input)
+        state = self._store.prepare_resume() if resume else self._store.initialize()
+        self._walk = walk = _Walk(workflow, self._store, self._executor, state)
+        try:
+            return walk.run()
+        finally:
+            self._walk = None
+
+    def cancel(self) -> None:
+        """Cancel the run that is under way: its node is given up and the run ends as cancelled. Any thread may call."""
+        if self._walk is not None:
+            self._walk.callbacks.cancel()
+
+    def interrupt(self) -> Call | None:
+        """Tell the code of the node that is under way to stop, and give its call; the walk itself learns nothing.
+
+        For a process that is about to end, in a handler of a signal on the thread that called `run`.
+        """
+        return None if self._walk is None else self._walk.callbacks.interrupt()
+
+
+class _Walk:
+    """One run on its way. Everything but `run` happens with the baton."""
+
+    def __init__(self, workflow: Workflow, store: ExecutionStore, executor: Any, state: RunState) -> None:
+        self._workflow = workflow
+        self._store = store
+        self._executor = executor
+        self._history = History(state)
+        self._pending: dict[str, Any] | None = state.get("pending")
+        self._limits = UpdateLimits()
+        self._current: _Current | None = None
+        self.callbacks = Callbacks(store.settle, self._leave_behind)
+        store.attend(self.callbacks.wake)
+
+    def run(self) -> RunResult:
+        """From the state the store gave to the end."""
+        result: RunResult = self.callbacks.watch(lambda: self._walk(self._first()))
+        return result
+
+    # -- the graph ----------------------------------------------------------------------------------------------------
+
+    def _walk(self, step: _Next | RunEnd) -> RunResult:
+        finished: NodeFinished | None = None
+        while isinstance(step, _Next):
+            if step.not_before is not None:
+                finished = self._say(finished)
+                self._store.settle()
+                self.callbacks.pause((step.not_before - _now()) / 1000)
+            if self.callbacks.cancel_asked:
+                step = RunEnd("cancelled", error=_CANCELLED)
+            elif len(self._history.steps) >= self._workflow.max_steps:
+                step = self._too_many_steps(step)
+            else:
+                finished, step = self._take(step, finished)
+        return self._end(finished, step, abandoned=False)
+
+    def _end(self, finished: NodeFinished | None, end: RunEnd, *, abandoned: bool) -> RunResult:
+        self._store.propose(ProposedTransition(finished=finished, end=end, abandoned=abandoned))
+        self._store.settle()
+        output = None if end.output is None else StoredValue(end.output).copy()
+        steps = [step.record() for step in self._history.steps]
+        return RunResult(self._history.run_id, end.status, output, end.error, end.detail, steps)
+
+    def _first(self) -> _Next | RunEnd:
+        pending = self._pending
+        if pending is None:
+            return self._route(self._history.steps[-1]) if self._history.steps else _Next(self._workflow.start_at)
+        tries, not_before = int(pending.get("tries") or 0), None
+        retries = self._node(pending["nodeId"]).retries
+        if retries is not None and tries and pending.get("failedAt") is not None:
+            # A clock that was set back meanwhile must not hold the run for longer than the pause itself.
+            pause = int(retries.delay(tries) * 1000)
+            not_before = min(int(pending["failedAt"]), _now()) + pause
+        return _Next(pending["nodeId"], tries, not_before)
+
+    def _node(self, node_id: str) -> Node:
+        node = self._workflow.nodes.get(node_id)
+        if node is None:
+            raise WorkflowDefinitionError(f"the run stands before node {node_id!r}, which the workflow does not have")
+        return node
+
+    def _too_many_steps(self, step: _Next) -> RunEnd:
+        allowed = self._workflow.max_steps
+        return RunEnd(
+            "failed",
+            error=f"the run has taken {len(self._history.steps)} steps, and max_steps={allowed} allows no more; "
+            f"{step.node_id!r} would have been next. Give the workflow a larger max_steps if it is meant to go on for so long",
+        )
+
+    def _route(self, step: StepRecord) -> _Next | RunEnd:
+        workflow, node_id = self._workflow, step.node_id
+        edge = workflow.edges.get(node_id)
+        try:
+            if edge is None:
+                target = None
+            elif edge.path(workflow.nodes.get(node_id)) is None:
+                target = next_node(workflow, node_id, {"outcome": step.outcome}, None)
+            else:
+                record = step.record()
+                target = next_node(workflow, node_id, record, record["output"])
+        except RoutingError as error:
+            return RunEnd("failed", error=error_text(error))
+        if target is not None:
+            return _Next(target)
+        if step.outcome == "ok":
+            return RunEnd("completed", output=None if step.output is None else step.output.json)
+        return RunEnd(step.outcome, error=step.error)
+
+    def _say(self, finished: NodeFinished | None) -> None:
+        """Propose an end alone, when what follows it cannot start at once."""
+        if finished is not None:
+            self._store.propose(ProposedTransition(finished=finished))
+
+    # -- one attempt --------------------------------------------------------------------------------------------------
+
+    def _take(self, step: _Next, before: NodeFinished | None) -> tuple[NodeFinished, _Next | RunEnd]:
+        """Run one attempt: its end, and what comes after it."""
+        node = self._node(step.node_id)
+        number = self._history.next_attempt(step.node_id)
+        context = Context(
+            self._history,
+            node_id=step.node_id,
+            node_kind=node.kind,
+            attempt_id=new_id(),
+            attempt_number=number,
+            cancelled=self.callbacks.cancelled,
+            publish=self._publish if node.type in ("agent", "action") else None,
+        )
+        seconds = node.timeout
+        if callable(seconds):
+            before = self._say(before)
+            self._current = current = _Current(node, step, context, number, TIMEOUT_ANSWER_SECONDS)
+            ending = self._ask_timeout(current)
+            self._start(current, before)
+        else:
+            self._current = current = _Current(node, step, context, number, seconds)
+            self._start(current, before)
+            ending = None
+        if ending is None:
+            ending = self._perform(current)
+        return self._conclude(current, ending)
+
+    def _start(self, current: _Current, before: NodeFinished | None) -> None:
+        node, seconds, started_at = current.node, current.seconds, _now()
+        current.started = NodeStarted(
+            current.step.node_id,
+            node.type,
+            current.context.attempt_id,
+            current.number,
+            started_at,
+            None if seconds is None else started_at + int(seconds * 1000),
+            node.retries is not None
+            and _may_try_again(node, current.step.tries, TimeoutError(), touched=node.effect is not None),
+        )
+        self._store.propose(ProposedTransition(finished=before, started=current.started))
+
+    def _perform(self, current: _Current) -> _Ending:
+        node, seconds = current.node, current.seconds
+        current.attempt = attempt = Attempt(
+            node,
+            current.context,
+            self.callbacks,
+            self._executor,
+            None if seconds is None else monotonic() + seconds,
+        )
+        self.callbacks.about = current.context.attempt_id
+        if node.type != "compute":
+            self._store.settle()
+            if isinstance(node, Action):
+                return self._act(current, attempt, node)
+        return _ending(current, self.callbacks.call(attempt.program(), attempt.deadline))
+
+    def _act(self, current: _Current, attempt: Attempt, node: Action) -> _Ending:
+        """Run an action: nothing of it is called before its effect is on record."""
+        asked = self.callbacks.call(attempt.effect_request, attempt.deadline)
+        if asked.error is not None or asked.stopping is not None:
+            return _ending(current, asked)
+        key = self._effect_key(node, current.step.node_id)
+        try:
+            reservation = self._store.reserve_effect(
+                current.context.attempt_id, node.effect.type, key, node.effect.recovery, asked.value
+            )
+        except EffectRequestConflictError as error:
+            return _Ending("failed", error=error_text(error))
+        if reservation.state == "ambiguous":
+            raise StoppedByServer(
+                f"the effect of node {current.step.node_id!r} may have happened; a person must confirm it or ask for a new try"
+            )
+        if reservation.state == "applied":
+            return _Ending("ok", output=to_canonical(reservation.result))
+        current.effect_id = reservation.effect_id
+        attempt.enter_effect(key, reservation.attempt_number)
+        return _ending(current, self.callbacks.call(attempt.program(), attempt.deadline))
+
+    def _effect_key(self, node: Action, node_id: str) -> str:
+        visit = self._history.visits.get(node_id, 0) + 1
+        key = f"{self._history.run_id}:{node.effect.type}:{node_id}:{visit}"
+        return key if utf16_units(key) <= EFFECT_KEY_UNITS else hashlib.sha256(key.encode()).hexdigest()
+
+    def _ask_timeout(self, current: _Current) -> _Ending | None:
+        """Let a node's own function say its seconds; gives how the attempt ended if there are none to be had."""
+        function, name = cast("Any", current.node.timeout), current.step.node_id
+        call = self.callbacks.call(
+            lambda: self.callbacks.invoke(function, current.context), monotonic() + TIMEOUT_ANSWER_SECONDS
+        )
+        seconds, current.seconds = call.value, None
+        if call.stopping == "cancelled":
+            return _Ending("cancelled", error=_CANCELLED)
+        if call.stopping is not None:
+            call.error = TimeoutError(
+                f"node {name!r}: its timeout function did not answer within {TIMEOUT_ANSWER_SECONDS:g} s"
+            )
+        elif call.error is None and seconds is not None:
+            if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0:
+                current.seconds = float(seconds)
+                return None
+            call.error = WorkflowDefinitionError(
+                f"node {name!r}: its timeout function gave {seconds!r}; it must give seconds above 0, or None for none"
+            )
+        return None if call.error is None else _Ending("failed", error=error_text(call.error), raised=call.error)
+
+    def _conclude(self, current: _Current, ending: _Ending) -> tuple[NodeFinished, _Next | RunEnd]:
+        node, step, started = current.node, current.step, cast("NodeStarted", current.started)
+        finished_at = max(_now(), started.started_at)
+        # Read once: code that was left behind may still come back and change them.
+        begun, done, rejected = (False, False, False) if current.attempt is None else current.attempt.progress()
+        again = (
+            ending.raised is not None
+            and not (done or rejected)
+            and _may_try_again(node, step.tries, ending.raised, touched=begun and node.effect is not None)
+        )
+        finished = NodeFinished(
+            step.node_id, started.attempt_id, ending.outcome, ending.output, ending.error, finished_at, not again
+        )
+        if current.effect_id is not None:
+            outcome: EffectOutcome = (
+                "applied" if done else "retry" if again else "ambiguous" if begun and not rejected else "rejected"
+            )
+            finished.effect = Settlement(current.effect_id, outcome, current.context.effect.reference())
+        self._current = None
+        if again and node.retries is not None:
+            tries = step.tries + 1
+            return finished, _Next(step.node_id, tries, finished_at + int(node.retries.delay(tries) * 1000))
+        record = StepRecord(
+            len(self._history.steps),
+            step.node_id,
+            started.attempt_id,
+            started.number,
+            node.type,
+            ending.outcome,
+            None if ending.output is None else StoredValue(ending.output),
+            ending.error,
+            started.started_at,
+            finished_at,
+        )
+        self._history.add(record)
+        if ending.outcome == "cancelled":
+            return finished, RunEnd("cancelled", error=_CANCELLED)
+        if node.type == "checkpoint" and ending.outcome == "ok":
+            return finished, RunEnd("waiting", output=ending.output, detail=step.node_id)
+        return finished, self._route(record)
+
+    def _leave_behind(self, call: Call) -> Drive:
+        """End the attempt whose code does not stop, in place of the worker that it keeps."""
+        current = cast("_Current", self._current)
+        ending = _ending(current, call)
+        if current.started is None:
+            current.seconds = None
+            self._start(current, None)
+        finished, step = self._conclude(current, ending)
+        if isinstance(step, RunEnd):
+            result = self._end(finished, step, abandoned=True)
+            return lambda: result
+        self._store.propose(ProposedTransition(finished=finished, abandoned=True))
+        return lambda: self._walk(step)
+
+    def _publish(self, attempt_id: str, update_type: str, key: str, data: bytes) -> Any:
+        def publish() -> None:
+            self._limits.take(update_type, key)
+            self._store.publish_update(attempt_id, update_type, key, data)
+
+        return self.callbacks.ask(attempt_id, publish)
+
+
+def _may_try_again(node: Node, tries: int, error: BaseException, *, touched: bool) -> bool:
+    """Whether another try follows; `touched` says that the world may have been changed by this one."""
+    retries = node.retries
+    if retries is None or tries + 1 >= retries.times or not retries.covers(error):
+        return False
+    return not touched or node.effect is None or node.effect.recovery == "idempotent"
+
+
+def _ending(current: _Current, call: Call) -> _Ending:
+    if call.stopping is None:
+        if call.error is not None:
+            return _Ending("failed", error=error_text(call.error), raised=call.error)
+        if current.attempt is not None and current.attempt.rejection is not None:
+            return _Ending("failed", error=f"rejected: {current.attempt.rejection}")
+        return _Ending("ok", output=call.value)
+    if call.stopping == "cancelled":
+        return _Ending("cancelled", error=_CANCELLED)
+    left = "; its code did not stop and was left behind" if call.abandoned else ""
+    error = TimeoutError(f"node {current.step.node_id!r} did not end within its {current.seconds or 0:g} s{left}")
+    return _Ending("timed_out", error=error_text(error), raised=error)
+
+
+def _now() -> int:
+    return time_ns() // 1_000_000
