@@ -1,1 +1,96 @@
-"""Durable workflows for people who work in notebooks."""
+"""Durable workflows for people who work in notebooks.
+
+Importing this package is cheap and starts nothing: each name is fetched from its room when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .notebook.magics import load_ipython_extension as load_ipython_extension
+    from .notebook.open_state import open_state as open_state
+    from .notebook.starting import start as start
+    from .wire.errors import ConflictError as ConflictError
+    from .wire.errors import NotFinished as NotFinished
+    from .wire.errors import NotFoundError as NotFoundError
+    from .wire.errors import NotJsonError as NotJsonError
+    from .wire.errors import PiWorkflowsError as PiWorkflowsError
+    from .wire.errors import RunCancelled as RunCancelled
+    from .wire.errors import RunFailed as RunFailed
+    from .wire.errors import ServerRunningError as ServerRunningError
+    from .wire.errors import ServerStoppedError as ServerStoppedError
+    from .wire.errors import SessionRequiredError as SessionRequiredError
+    from .wire.errors import SourceError as SourceError
+    from .wire.errors import StateFileError as StateFileError
+    from .wire.errors import StateUnavailableError as StateUnavailableError
+    from .wire.errors import WaitTimeout as WaitTimeout
+    from .wire.errors import WorkflowDefinitionError as WorkflowDefinitionError
+    from .wire.errors import WorkflowInputError as WorkflowInputError
+    from .workflows.context import Context as Context
+    from .workflows.context import rejected as rejected
+    from .workflows.definition import Workflow as Workflow
+    from .workflows.definition import define_workflow as define_workflow
+    from .workflows.edges import decision_edge as decision_edge
+    from .workflows.edges import edge as edge
+    from .workflows.edges import switch as switch
+    from .workflows.effects import idempotent_effect as idempotent_effect
+    from .workflows.effects import manual_effect as manual_effect
+    from .workflows.engine import WorkflowEngine as WorkflowEngine
+    from .workflows.local_store import LocalStore as LocalStore
+    from .workflows.nodes import action as action
+    from .workflows.nodes import agent as agent
+    from .workflows.nodes import checkpoint as checkpoint
+    from .workflows.nodes import compute as compute
+    from .workflows.nodes import decision as decision
+    from .workflows.nodes import shell as shell
+    from .workflows.retries import retry as retry
+
+_ROOMS = {
+    "notebook.magics": ("load_ipython_extension",),
+    "notebook.open_state": ("open_state",),
+    "notebook.starting": ("start",),
+    "wire.errors": (
+        "ConflictError",
+        "NotFinished",
+        "NotFoundError",
+        "NotJsonError",
+        "PiWorkflowsError",
+        "RunCancelled",
+        "RunFailed",
+        "ServerRunningError",
+        "ServerStoppedError",
+        "SessionRequiredError",
+        "SourceError",
+        "StateFileError",
+        "StateUnavailableError",
+        "WaitTimeout",
+        "WorkflowDefinitionError",
+        "WorkflowInputError",
+    ),
+    "workflows.context": ("Context", "rejected"),
+    "workflows.definition": ("Workflow", "define_workflow"),
+    "workflows.edges": ("decision_edge", "edge", "switch"),
+    "workflows.effects": ("idempotent_effect", "manual_effect"),
+    "workflows.engine": ("WorkflowEngine",),
+    "workflows.local_store": ("LocalStore",),
+    "workflows.nodes": ("action", "agent", "checkpoint", "compute", "decision", "shell"),
+    "workflows.retries": ("retry",),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = sorted(_ROOM_OF)  # noqa: PLE0605 - one list of names, not two
+
+
+def __getattr__(name: str) -> Any:
+    room = _ROOM_OF.get(name)
+    if room is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{room}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -24,6 +24,8 @@ class FrameChannel(asyncio.Protocol):
         self._on_closed = on_closed
         self._rest = bytearray()
         self._error: Exception | None = None
+        self._writable: Callable[[], None] | None = None
+        self.congested = False
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -49,13 +51,22 @@ class FrameChannel(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Whoever does not read what it asked for is not read from."""
+        self.congested = True
         if self.transport is not None:
             self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Read again."""
+        """Read again, and send what was coalesced."""
+        self.congested = False
         if self.transport is not None:
             self.transport.resume_reading()
+        writable, self._writable = self._writable, None
+        if writable is not None:
+            writable()
+
+    def when_writable(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called once the other end has read enough."""
+        self._writable = callback
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the owner, once."""

@@ -1,8 +1,9 @@
 """Group commit: operations that wait at the same moment share one transaction and one fsync.
 
-An operation is a function of the transaction. Operations run in the order in which they were submitted. One that refuses
-(an error of this project's tree) has checked before it wrote, so the others go on. On any other surprise the whole group
-is rolled back and its members run one by one; a commit that fails fails every member with the same retryable error.
+An operation is a function of the transaction. Operations run in the order in which they were submitted. One that
+refuses (an error of this project's tree) has checked before it wrote, so the others go on. On any other surprise the
+whole group is rolled back and its members run one by one; a commit that fails fails every member with the same
+retryable error.
 Nobody hears of a result before it is on disk.
 """
 
@@ -177,7 +178,7 @@ class Committer:
                 self._on_lost(error)
             except sqlite3.IntegrityError as error:
                 outcomes.append(_Outcome(error=ProtocolError(f"the change does not fit what is stored: {error}")))
-            except Exception as error:  # noqa: BLE001 - one member's fault must not take the others along
+            except Exception as error:
                 log.exception("an operation failed")
                 outcomes.append(_Outcome(error=error))
             else:

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Raw
 
 from ..state import blobs
@@ -79,9 +80,7 @@ class Transfers:
         if isinstance(value.content, ContentRef):
             if isinstance(value.inline, Raw):
                 raise ProtocolError("a value is either inline or transferred, not both")
-            return blobs.put_json_bytes(
-                transaction.sql(), self.take(value.content), transaction.now
-            )
+            return blobs.put_json_bytes(transaction.sql(), self.take(value.content), transaction.now)
         data = inline(value)
         return identities.sha256(data), data
 
@@ -95,6 +94,13 @@ class Transfers:
     def bytes_of(self, value: Value) -> bytes:
         """A value's canonical bytes, whichever way it came."""
         return self.take(value.content) if isinstance(value.content, ContentRef) else inline(value)
+
+    def bytes_of_payload(self, value: dict[str, Any]) -> bytes:
+        """The canonical bytes of a client's value: `{"inline": value}` or `{"content": reference}`."""
+        if "content" in value:
+            return self.take(msgspec.convert(value["content"], ContentRef))
+        given = value["inline"]
+        return bytes(given) if isinstance(given, Raw) else canonical_json.encode(given)
 
     def close(self) -> None:
         """Remove the files."""

@@ -60,6 +60,12 @@ def is_alive(pid: int, identity: str) -> bool | None:
     return stat is None or not stat.ended
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal (state T), and so does nothing until it is continued."""
+    stat = proc.read_stat(pid)
+    return stat is not None and stat.state in "Tt"
+
+
 def end_leftovers(pid: int | None, identity: str | None, epoch: str) -> list[int]:
     """Kill what is left of one runner, wait until it is gone, and give the pids; see `end_all_leftovers`."""
     return end_all_leftovers([Leftover(pid, identity, epoch)])

@@ -8,15 +8,17 @@ stream, and what the exit means for the run is one transition.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ..state import mutation, run_effects, runners, runs, transitions
+from ..state import blobs, mutation, run_effects, runners, runs, transitions
 from ..state.mutation import Claim
 from ..state.runners import RunnerOutcome
 from ..state.steps import Receipt
@@ -41,7 +43,7 @@ from ..wire.runner_messages import (
     Update,
     encode,
 )
-from . import logs
+from . import logs, processes
 from .channel import FrameChannel
 from .committer import Transaction
 from .contents import Transfers
@@ -127,7 +129,7 @@ class WorkflowRunnerSupervisor:
         self._channel: FrameChannel | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transfers = Transfers(server.transfers, launch.runner_epoch)
-        self._stopping: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[int | None] | None = None
 
     # -- the life -----------------------------------------------------------------------------------------------------
 
@@ -135,7 +137,7 @@ class WorkflowRunnerSupervisor:
         """From fork to exit. Never raises: whatever happens is recorded as the runner's outcome."""
         try:
             await self._start()
-        except (PiWorkflowsError, OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, PiWorkflowsError, OSError) as error:
             self.progress.diagnostics.append(str(error) or "the runner did not answer within 15 s of its start")
             if self.child is None:
                 await self._finish(None, spawned=False)
@@ -332,7 +334,12 @@ class WorkflowRunnerSupervisor:
             if not simple:
                 revision = self._apply_rest(transaction, snapshot, stored, revision)
                 runners.record_receipt(
-                    transaction.sql(), receipt.runner_epoch, receipt.message_id, receipt.fingerprint, revision, None,
+                    transaction.sql(),
+                    receipt.runner_epoch,
+                    receipt.message_id,
+                    receipt.fingerprint,
+                    revision,
+                    None,
                     transaction.now,
                 )
             transaction.changed.add(run_id)
@@ -358,7 +365,7 @@ class WorkflowRunnerSupervisor:
             final = None
             if snapshot.end.output is not None:
                 given = self._transfers.stored(snapshot.end.output, transaction)
-                final = runs.blobs.put_json_bytes(connection, given[1], now) if isinstance(given, tuple) else given
+                final = blobs.put_json_bytes(connection, given[1], now) if isinstance(given, tuple) else given
             revision = transitions.end(connection, self.launch.run_id, self.claim, snapshot.end, final, now)
         return revision
 
@@ -424,8 +431,13 @@ class WorkflowRunnerSupervisor:
             data = canonical_json.encode(result)
             if receipt is not None:
                 runners.record_receipt(
-                    transaction.sql(), receipt.runner_epoch, receipt.message_id, receipt.fingerprint, revision,
-                    None, transaction.now,
+                    transaction.sql(),
+                    receipt.runner_epoch,
+                    receipt.message_id,
+                    receipt.fingerprint,
+                    revision,
+                    None,
+                    transaction.now,
                 )
             return revision, data
 
@@ -451,9 +463,7 @@ class WorkflowRunnerSupervisor:
             event, payload = (
                 ("run_resume_prepared", {}) if resume else ("run_initialized", {"workflowName": found["workflowName"]})
             )
-            revision = transitions.record_engine_event(
-                connection, run_id, self.claim, event, payload, transaction.now
-            )
+            revision = transitions.record_engine_event(connection, run_id, self.claim, event, payload, transaction.now)
             return {"revision": revision, **found}
 
         self._submit(message, self._receipt(message, line), state)
@@ -484,7 +494,13 @@ class WorkflowRunnerSupervisor:
         def publish(transaction: Transaction) -> dict[str, Any]:
             connection = transaction.sql()
             revision = transitions.record_update(
-                connection, self.launch.run_id, self.claim, update.attempt_id, update.type, update.key, data,
+                connection,
+                self.launch.run_id,
+                self.claim,
+                update.attempt_id,
+                update.type,
+                update.key,
+                data,
                 transaction.now,
             )
             transaction.changed.add(self.launch.run_id)
@@ -518,10 +534,29 @@ class WorkflowRunnerSupervisor:
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
+    def renew(self, connection: sqlite3.Connection, now: int) -> None:
+        """Prolong the claim, inside a transaction; a claim that is not the live one any more is left alone."""
+        with contextlib.suppress(StaleClaimError):
+            mutation.renew_lease(connection, self.claim, now)
+
+    def expires_at(self) -> int:
+        """When the claim ends (ms): 0 when it is another's."""
+        row = self.server.database.connection.execute(
+            "SELECT expires_at FROM leases WHERE resource_id = ? AND generation = ?",
+            (self.claim.resource_id, self.claim.generation),
+        ).fetchone()
+        return row[0] or 0 if row else 0
+
+    def stopped_by_signal(self) -> bool:
+        """Whether the runner's process is stopped (state T): its claim is left to expire."""
+        return self.child is not None and processes.is_stopped(self.child.pid)
+
     def overdue(self, now: int) -> bool:
         """Whether the active node's deadline passed so long ago that its runner will not say so any more."""
         active = self.progress.active
-        return active is not None and active.deadline_at is not None and now > active.deadline_at + OVERDUE_SECONDS * 1000
+        return (
+            active is not None and active.deadline_at is not None and now > active.deadline_at + OVERDUE_SECONDS * 1000
+        )
 
     def give_up_node(self) -> None:
         """Commit the timeout that the runner cannot propose, and end it; a new generation goes on from there."""
@@ -570,7 +605,7 @@ def _cause(status: int | None, spawned: bool, progress: Progress) -> Cause:
 
 
 def park_after_exit(
-    connection: Any, run: runs.RunRow, progress: Progress, outcome: RunnerOutcome, cause: Cause, now: int
+    connection: sqlite3.Connection, run: runs.RunRow, progress: Progress, outcome: RunnerOutcome, cause: Cause, now: int
 ) -> None:
     """What a runner's exit means for a run that is still its own: when it is due again, and whether it is at all."""
     exiting = progress.exiting
@@ -596,6 +631,3 @@ def park_after_exit(
         )
         return
     transitions.park(connection, run, now, available_at=now if errors == 1 else now + 1000, errors=errors)
-
-
-renew = mutation.renew_when_due

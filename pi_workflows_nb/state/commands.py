@@ -10,7 +10,7 @@ from . import blobs
 
 
 def adopt(connection: sqlite3.Connection, client_id: str, key: str, fingerprint: bytes) -> dict[str, Any] | None:
-    """The receipt of an earlier accepted request under the key, or None; `ConflictError` when it was another request."""
+    """The receipt of an earlier accepted request under the key, or None; `ConflictError` when that was another one."""
     row = connection.execute(
         "SELECT request_fingerprint, receipt_hash FROM host_commands WHERE client_id = ? AND idempotency_key = ?",
         (client_id, key),
@@ -19,7 +19,8 @@ def adopt(connection: sqlite3.Connection, client_id: str, key: str, fingerprint:
         return None
     if row[0] != fingerprint:
         raise ConflictError(
-            f"the key {key!r} was used before for another request; take another key, or give the same workflow name and input"
+            f"the key {key!r} was used before for another request; take another key,"
+            " or give the same workflow name and input"
         )
     receipt: dict[str, Any] = blobs.read_json(connection, row[1])
     return receipt

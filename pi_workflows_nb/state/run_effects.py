@@ -14,7 +14,7 @@ from ..wire import canonical_json, identities
 from ..wire.errors import ConflictError, EffectRequestConflictError, NotFoundError
 from ..wire.runner_messages import EffectSettlement, ReserveEffect
 from . import blobs, mutation
-from .mutation import Claim
+from .mutation import ActorType, Claim
 from .runs import RunRow
 
 
@@ -82,7 +82,17 @@ def _insert(
         "INSERT INTO effects(effect_id, resource_id, source_resource_id, source_revision, effect_type, idempotency_key,"
         " payload_hash, owner_scope, status, attempt_count, created_at, updated_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, 'run', 'applying', 1, ?, ?)",
-        (effect_id, resource_id, run.resource_id, run.revision, wish.effect_type, wish.idempotency_key, digest, now, now),
+        (
+            effect_id,
+            resource_id,
+            run.resource_id,
+            run.revision,
+            wish.effect_type,
+            wish.idempotency_key,
+            digest,
+            now,
+            now,
+        ),
     )
     _open_attempt(connection, effect_id, 1, claim, now)
     mutation.record_event(
@@ -126,7 +136,7 @@ def _event_by(
     event: str,
     payload: dict[str, Any],
     now: int,
-    actor: tuple[str, str | None],
+    actor: tuple[ActorType, str | None],
 ) -> None:
     revision = mutation.revision_of(connection, resource_id)
     mutation.bump(connection, resource_id, revision, now)
@@ -134,7 +144,12 @@ def _event_by(
 
 
 def settle(
-    connection: sqlite3.Connection, run_id: str, given: EffectSettlement, result: bytes | None, error: str | None, now: int
+    connection: sqlite3.Connection,
+    run_id: str,
+    given: EffectSettlement,
+    result: bytes | None,
+    error: str | None,
+    now: int,
 ) -> None:
     """The end of an apply, as its runner tells it with the node's outcome. `result` is the digest of the output's blob.
 
@@ -150,8 +165,8 @@ def settle(
     outcome = "interrupted" if given.outcome == "retry" else given.outcome
     _close_attempt(connection, given.effect_id, outcome, now, result, error_hash)
     connection.execute(
-        "UPDATE effects SET status = ?, result_hash = ?, external_ref = ?, error_hash = ?, settled_at = ?, updated_at = ?"
-        " WHERE effect_id = ?",
+        "UPDATE effects SET status = ?, result_hash = ?, external_ref = ?, error_hash = ?, settled_at = ?,"
+        " updated_at = ? WHERE effect_id = ?",
         (
             status,
             result if status == "applied" else None,
@@ -254,3 +269,20 @@ def recover(connection: sqlite3.Connection, effect: Effect, action: str, externa
         )
         event, payload = "effect.retry_ready", {"recovery": "manual", "runId": effect.run_id}
     _event_by(connection, effect.resource_id, event, payload, now, ("human", None))
+
+
+def ambiguous(connection: sqlite3.Connection, run: RunRow) -> bool:
+    """Whether an effect of the run still waits for a person."""
+    return (
+        connection.execute(
+            "SELECT 1 FROM effects WHERE source_resource_id = ? AND status = 'ambiguous' LIMIT 1", (run.resource_id,)
+        ).fetchone()
+        is not None
+    )
+
+
+def require_applying(connection: sqlite3.Connection, effect_id: str) -> None:
+    """`ConflictError` unless the effect is being applied."""
+    row = connection.execute("SELECT status FROM effects WHERE effect_id = ?", (effect_id,)).fetchone()
+    if row is None or row[0] != "applying":
+        raise ConflictError(f"effect {effect_id} is not being applied")

@@ -36,8 +36,8 @@ def record_launch(
     """A runner is about to be started."""
     digest = blobs.put_json_bytes(connection, envelope, now)
     connection.execute(
-        "INSERT INTO run_workers(worker_epoch, run_id, generation, host_epoch, launch_envelope_hash, status, started_at)"
-        " VALUES (?, ?, ?, ?, ?, 'starting', ?)",
+        "INSERT INTO run_workers(worker_epoch, run_id, generation, host_epoch, launch_envelope_hash, status,"
+        " started_at) VALUES (?, ?, ?, ?, ?, 'starting', ?)",
         (runner_epoch, run_id, claim.generation, server_epoch, digest, now),
     )
 
@@ -70,7 +70,9 @@ def record_exit(
     connection.execute("DELETE FROM worker_messages WHERE worker_epoch = ?", (runner_epoch,))
 
 
-def receipt(connection: sqlite3.Connection, runner_epoch: str, message_id: str) -> tuple[bytes, str, int | None, bytes | None] | None:
+def receipt(
+    connection: sqlite3.Connection, runner_epoch: str, message_id: str
+) -> tuple[bytes, str, int | None, bytes | None] | None:
     """The stored answer to a message: fingerprint, outcome, revision, result digest."""
     row: tuple[bytes, str, int | None, bytes | None] | None = connection.execute(
         "SELECT request_fingerprint, outcome, accepted_revision, result_hash FROM worker_messages"

@@ -107,8 +107,8 @@ def _insert(connection: sqlite3.Connection, new: NewRun, now: int, parent: RunRo
     resource_id = mutation.create_aggregate(connection, "run", new.run_id, now, revision=1)
     connection.execute(
         "INSERT INTO runs(run_id, resource_id, project_id, parent_run_id, root_run_id, lineage_kind, restart_number,"
-        " definition_digest, workflow_ref, launch_options_hash, title, status, paused, input_hash, created_at, updated_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, 'queued', 0, ?, ?, ?)",
+        " definition_digest, workflow_ref, launch_options_hash, title, status, paused, input_hash, created_at,"
+        " updated_at) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, 'queued', 0, ?, ?, ?)",
         (
             new.run_id,
             resource_id,
@@ -155,11 +155,11 @@ def create_continuation(connection: sqlite3.Connection, parent: RunRow, run_id: 
     if last is None or last[1] != "checkpoint":
         raise ConflictError(f"run {parent.run_id} waits, but not at a checkpoint")
     row = connection.execute(
-        "SELECT d.workflow_name, b.content, i.content, o.content, s.source_type, s.source_ref, s.source_revision, r.title,"
-        " n.execution_mode FROM runs r JOIN workflow_definitions d USING (definition_digest)"
+        "SELECT d.workflow_name, b.content, i.content, o.content, s.source_type, s.source_ref, s.source_revision,"
+        " r.title, n.execution_mode FROM runs r JOIN workflow_definitions d USING (definition_digest)"
         " JOIN blobs b ON b.blob_hash = d.definition_hash JOIN blobs i ON i.blob_hash = r.input_hash"
-        " JOIN blobs o ON o.blob_hash = r.launch_options_hash JOIN run_sources s ON s.run_id = r.run_id AND mount_path = ''"
-        " JOIN run_bindings n ON n.run_id = r.run_id WHERE r.run_id = ?",
+        " JOIN blobs o ON o.blob_hash = r.launch_options_hash JOIN run_sources s ON s.run_id = r.run_id"
+        " AND mount_path = '' JOIN run_bindings n ON n.run_id = r.run_id WHERE r.run_id = ?",
         (parent.run_id,),
     ).fetchone()
     connection.execute(
@@ -194,8 +194,8 @@ def create_continuation(connection: sqlite3.Connection, parent: RunRow, run_id: 
     _insert(connection, new, now, parent)
     digest = blobs.put_json_bytes(connection, answer, now)
     connection.execute(
-        "INSERT INTO run_steps SELECT ?, step_index, attempt_id, CASE step_index WHEN ? THEN ? ELSE output_override_hash END"
-        " FROM run_steps WHERE run_id = ?",
+        "INSERT INTO run_steps SELECT ?, step_index, attempt_id, CASE step_index WHEN ? THEN ?"
+        " ELSE output_override_hash END FROM run_steps WHERE run_id = ?",
         (run_id, last[0], digest, parent.run_id),
     )
 

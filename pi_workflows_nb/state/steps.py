@@ -1,7 +1,7 @@
 """The hot path: transitions of running runs, collected and written together.
 
-A proposal is checked against the run as it will stand after the proposals before it, and adds its rows to lists; `flush`
-writes the lists with one statement per table. An attempt that starts and ends within one batch becomes one row at once.
+A proposal is checked against the run as it will stand after the proposals before it, and adds its rows to lists;
+`flush` writes the lists with one statement per table. An attempt that starts and ends within one batch becomes one row at once.
 Everything is checked before anything is added, so a refused proposal leaves no trace in the batch.
 """
 
@@ -46,8 +46,8 @@ _ATTEMPT_FINISH: Final = (
 )
 _STEP_INSERT: Final = "INSERT INTO run_steps(run_id, step_index, attempt_id) VALUES (?, ?, ?)"
 _RECEIPT_INSERT: Final = (
-    "INSERT INTO worker_messages(worker_epoch, message_id, request_fingerprint, outcome, accepted_revision, completed_at)"
-    " VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO worker_messages(worker_epoch, message_id, request_fingerprint, outcome, accepted_revision,"
+    " completed_at) VALUES (?, ?, ?, ?, ?, ?)"
 )
 _STATUS, _OUTPUT, _ERROR, _FINISHED, _UPDATED = 5, 6, 7, 10, 12
 
@@ -132,8 +132,8 @@ class StepBatch:
         """Add one transition without an end. Gives the run as it will stand.
 
         `output` is the finished node's output as (digest, canonical bytes), or the digest alone where the blob is
-        already stored. Errors: `StaleResourceError` for another revision, `ConflictError` for a transition that does not
-        fit the run, `ProtocolError` for a node id that is none.
+        already stored. Errors: `StaleResourceError` for another revision, `ConflictError` for a transition that does
+        not fit the run, `ProtocolError` for a node id that is none.
         """
         cursor = self.cursor(run_id, claim)
         finished, started = snapshot.finished, snapshot.started

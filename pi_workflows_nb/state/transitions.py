@@ -23,7 +23,7 @@ from ..wire import identities
 from ..wire.errors import ConflictError
 from ..wire.runner_messages import ERROR_UNITS, End
 from . import blobs, mutation, run_effects, runs, viewer
-from .mutation import Claim
+from .mutation import ActorType, Claim
 from .runs import RunRow
 
 RUN_LEASE_MS: Final = 30_000
@@ -38,7 +38,7 @@ def _event(
     payload: dict[str, Any],
     now: int,
     *,
-    actor: tuple[str, str | None],
+    actor: tuple[ActorType, str | None],
     generation: int | None = None,
 ) -> None:
     mutation.bump(connection, run.resource_id, run.revision, now)
@@ -47,14 +47,6 @@ def _event(
         connection, run.resource_id, run.revision, event_type, actor[0], actor[1], payload, now, generation
     )
     viewer.record(connection, run.run_id, ("summary",), now)
-
-
-def _release(connection: sqlite3.Connection, resource_id: str) -> None:
-    connection.execute(
-        "UPDATE leases SET owner_type = NULL, owner_id = NULL, token_hash = NULL, acquired_at = NULL,"
-        " heartbeat_at = NULL, expires_at = NULL WHERE resource_id = ?",
-        (resource_id,),
-    )
 
 
 def _set_queue(
@@ -126,7 +118,8 @@ def mark_running(connection: sqlite3.Connection, run_id: str, claim: Claim, now:
     run = runs.read(connection, run_id)
     mutation.check_lease(connection, claim, now)
     connection.execute(
-        "UPDATE run_queue SET status = 'running', started_at = coalesce(started_at, ?), updated_at = ? WHERE run_id = ?",
+        "UPDATE run_queue SET status = 'running', started_at = coalesce(started_at, ?), updated_at = ?"
+        " WHERE run_id = ?",
         (now, now, run_id),
     )
     _event(
@@ -151,6 +144,49 @@ def record_engine_event(
     return run.revision
 
 
+def record_update(
+    connection: sqlite3.Connection,
+    run_id: str,
+    claim: Claim,
+    attempt_id: str,
+    update_type: str,
+    key: str,
+    data: bytes,
+    now: int,
+) -> int:
+    """One published update of the running attempt; `data` is canonical JSON. Gives the run's revision."""
+    run = runs.read(connection, run_id)
+    mutation.check_lease(connection, claim, now)
+    active = connection.execute(
+        "SELECT node_id FROM node_attempts WHERE attempt_id = ? AND run_id = ? AND status = 'running'",
+        (attempt_id, run_id),
+    ).fetchone()
+    if active is None:
+        raise ConflictError(f"attempt {attempt_id} of run {run_id} is not running")
+    payload = {
+        "attemptId": attempt_id,
+        "nodeId": active[0],
+        "payload": {"key": key, "type": update_type},
+        "scope": "node",
+    }
+    _event(connection, run, "update_published", payload, now, actor=("system", None))
+    connection.execute(
+        "INSERT INTO workflow_updates SELECT ?, ?, coalesce(max(update_seq), 0) + 1, ?, ?, ?, ?, ?"
+        " FROM workflow_updates WHERE attempt_id = ?",
+        (
+            f"upd_{identities.new_id()}",
+            attempt_id,
+            run.revision,
+            update_type,
+            key,
+            blobs.put_json_bytes(connection, data, now),
+            now,
+            attempt_id,
+        ),
+    )
+    return run.revision
+
+
 def cancel_interrupted(connection: sqlite3.Connection, run_id: str, now: int) -> None:
     """Attempts that a dead runner left open are over once the run's next attempt is about to start."""
     connection.execute(
@@ -162,8 +198,7 @@ def cancel_interrupted(connection: sqlite3.Connection, run_id: str, now: int) ->
 
 def _interrupt_attempts(connection: sqlite3.Connection, run_id: str, now: int) -> None:
     connection.execute(
-        "UPDATE node_attempts SET status = 'interrupted', updated_at = ?"
-        f" WHERE run_id = ? AND {runs.ACTIVE_ATTEMPT}",
+        f"UPDATE node_attempts SET status = 'interrupted', updated_at = ? WHERE run_id = ? AND {runs.ACTIVE_ATTEMPT}",
         (now, run_id),
     )
 
@@ -181,17 +216,15 @@ def park(
 ) -> None:
     """Stop a running run at its last durable boundary and give its claim back.
 
-    `available_at` (ms) says when it is due again; `code` `workflowSourceChanged` or `runnerNoProgress` makes it wait for
-    an explicit resume.
+    `available_at` (ms) says when it is due again; `code` `workflowSourceChanged` or `runnerNoProgress` makes it wait
+    for an explicit resume.
     """
-    owner = ("host", run.owner_id) if run.owner_id else ("system", None)
+    owner: tuple[ActorType, str | None] = ("host", run.owner_id) if run.owner_id else ("system", None)
     generation = run.generation if run.owner_id else None
     _interrupt_attempts(connection, run.run_id, now)
-    _release(connection, run.resource_id)
+    mutation.clear_lease(connection, run.resource_id)
     error = None if detail is None or code is None else blobs.put_text(connection, _cap(detail), now)
-    _set_queue(
-        connection, run.run_id, "parked", now, available_at=available_at, code=code, error=error, errors=errors
-    )
+    _set_queue(connection, run.run_id, "parked", now, available_at=available_at, code=code, error=error, errors=errors)
     connection.execute(
         "UPDATE runs SET status_detail = ?, updated_at = ? WHERE run_id = ?",
         (None if detail is None else _cap(detail), now, run.run_id),
@@ -202,7 +235,7 @@ def park(
 
 def park_ambiguous(connection: sqlite3.Connection, run: RunRow, now: int) -> None:
     """A manual effect may have happened: the run waits until a person has confirmed or retried it."""
-    owner = ("host", run.owner_id) if run.owner_id else ("system", None)
+    owner: tuple[ActorType, str | None] = ("host", run.owner_id) if run.owner_id else ("system", None)
     generation = run.generation if run.owner_id else None
     connection.execute(
         "UPDATE node_attempts SET status = 'waiting', updated_at = ? WHERE run_id = ?"
@@ -213,7 +246,7 @@ def park_ambiguous(connection: sqlite3.Connection, run: RunRow, now: int) -> Non
         "UPDATE runs SET status = 'waiting', status_detail = ?, updated_at = ?, finished_at = ? WHERE run_id = ?",
         ("an effect may have happened: confirm it or retry it", now, now, run.run_id),
     )
-    _release(connection, run.resource_id)
+    mutation.clear_lease(connection, run.resource_id)
     _set_queue(connection, run.run_id, "parked", now, code="effectAmbiguous")
     _event(
         connection,
@@ -247,7 +280,7 @@ def pause(connection: sqlite3.Connection, run_id: str, now: int, actor: str) -> 
     connection.execute("UPDATE runs SET paused = 1, updated_at = ? WHERE run_id = ?", (now, run_id))
     _interrupt_attempts(connection, run_id, now)
     if run.owner_id is not None:
-        _release(connection, run.resource_id)
+        mutation.clear_lease(connection, run.resource_id)
     _set_queue(connection, run_id, "parked", now, code=run.error_code)
     _event(connection, run, "run.paused", {"status": "parked"}, now, actor=("control", actor))
     return run
@@ -289,21 +322,29 @@ def end(connection: sqlite3.Connection, run_id: str, claim: Claim, given: End, o
     """
     run = runs.read(connection, run_id)
     mutation.check_lease(connection, claim, now)
-    actor = ("host", claim.owner_id)
+    actor: tuple[ActorType, str | None] = ("host", claim.owner_id)
     if given.status != "waiting":
         event = f"run_{given.status}"
-        _end(connection, run, given.status, output, given.error, now, actor=actor, generation=claim.generation, events=(event,))
+        _end(
+            connection,
+            run,
+            given.status,
+            output,
+            given.error,
+            now,
+            actor=actor,
+            generation=claim.generation,
+            events=(event,),
+        )
         return run.revision
     connection.execute(
         "UPDATE runs SET status = 'waiting', status_detail = ?, updated_at = ?, finished_at = ? WHERE run_id = ?",
         (given.detail, now, now, run_id),
     )
-    _release(connection, run.resource_id)
+    mutation.clear_lease(connection, run.resource_id)
     _set_queue(connection, run_id, "parked", now)
     _event(connection, run, "run_waiting", {"payload": {}, "scope": "run"}, now, actor=("system", None))
-    _event(
-        connection, run, "run.queue_parked", {"status": "parked"}, now, actor=actor, generation=claim.generation
-    )
+    _event(connection, run, "run.queue_parked", {"status": "parked"}, now, actor=actor, generation=claim.generation)
     return run.revision
 
 
@@ -315,7 +356,7 @@ def _end(
     error: str | None,
     now: int,
     *,
-    actor: tuple[str, str | None],
+    actor: tuple[ActorType, str | None],
     generation: int | None,
     events: tuple[str, ...],
 ) -> None:
@@ -330,7 +371,7 @@ def _end(
     else:
         code = status
         _sweep_dependents(connection, run, error_hash, now, actor)
-    _release(connection, run.resource_id)
+    mutation.clear_lease(connection, run.resource_id)
     queue_status = QUEUE_END[status]
     _set_queue(connection, run.run_id, queue_status, now, code=code, error=error_hash, finished=True)
     for event in events:
@@ -342,7 +383,7 @@ def _end(
 
 
 def _sweep_dependents(
-    connection: sqlite3.Connection, run: RunRow, error: bytes | None, now: int, actor: tuple[str, str | None]
+    connection: sqlite3.Connection, run: RunRow, error: bytes | None, now: int, actor: tuple[ActorType, str | None]
 ) -> None:
     """Nothing that belongs to a run may stay open when the run ends any other way than completed."""
     run_id = run.run_id

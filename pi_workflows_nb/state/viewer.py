@@ -1,8 +1,8 @@
 """Presentation revisions of a run: what changed for those who look at it, kept for the newest 256 revisions.
 
 A patch names the new revision and, by its row's target, the part of the view that changed; whoever follows reads that
-part again. Patches without content are equal in all runs, so that a thousand runs share their blobs instead of leaving a
-dead one behind for every step.
+part again. Patches without content are equal in all runs, so that a thousand runs share their blobs instead of
+leaving a dead one behind for every step.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import sqlite3
 from functools import lru_cache
 from typing import Final, Literal
 
-from . import blobs
 from ..wire import identities
+from . import blobs
 
 RETAINED: Final = 256
 SLACK: Final = 64
@@ -23,7 +23,9 @@ DELTA_INSERT: Final = (
     "INSERT INTO viewer_deltas(run_id, presentation_revision, delta_index, target_type, target_key, patch_hash,"
     " recorded_at) VALUES (?, ?, ?, ?, '', ?, ?)"
 )
-_MOVE: Final = "UPDATE viewer_runs SET presentation_revision = ?, retained_from_revision = ?, updated_at = ? WHERE run_id = ?"
+_MOVE: Final = (
+    "UPDATE viewer_runs SET presentation_revision = ?, retained_from_revision = ?, updated_at = ? WHERE run_id = ?"
+)
 
 
 @lru_cache(maxsize=4096)

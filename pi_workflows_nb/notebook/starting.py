@@ -1,0 +1,136 @@
+"""`pw.start`: choose the file, the project and the placement, and give the object that a cell works with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..wire.errors import ServerStoppedError, StateFileError
+
+if TYPE_CHECKING:
+    from .server import Server
+
+_servers: dict[tuple[int, Path], tuple[Any, dict[Path, Server]]] = {}
+LOCAL_FOLDERS = (Path("/var/tmp"),)  # noqa: S108 - the folder made in it is private
+_processes: list[subprocess.Popen[str]] = []
+
+
+def state_folder() -> Path:
+    """The folder of the default file, the sockets and the signing key: `PI_WORKFLOWS_HOME`, or one in the home."""
+    given = os.environ.get("PI_WORKFLOWS_HOME")
+    return Path(given).expanduser() if given else Path.home() / ".pi" / "agent" / "workflows-nb"
+
+
+def local_database() -> Path:
+    """A path on a local disk of this machine, for homes on a network filesystem."""
+    folder = next((path for path in LOCAL_FOLDERS if path.is_dir()), Path(tempfile.gettempdir()))
+    return folder / f"pi-workflows-nb-{os.getuid()}" / "state.sqlite"
+
+
+def start(
+    database: str | os.PathLike[str] | None = None,
+    project: str | os.PathLike[str] | None = None,
+    session: str | None = None,
+    server: Literal["thread", "process"] = "thread",
+    preload: tuple[str, ...] = (),
+    max_runners: int | None = None,
+) -> Server:
+    """Serve a state file from this kernel, or attach to the server process that serves it already.
+
+    `database` is a path, `"local"` for a file on a local disk, or None for `state.sqlite` in the state folder; the file
+    is made where there is none. `project` is the folder whose workflows and runs this is about, by default the working
+    folder. `session` names the notebook. `server` places the server in a background thread of this kernel or in a
+    process of its own. `preload` names modules that every runner shall have imported already. At most `max_runners`
+    runs execute at once, by default two for each core.
+
+    Called again for the same file and project it gives the same object. Errors: `StateFileError` for a file that cannot
+    be served, `ServerRunningError` when another kernel serves it.
+    """
+    if server not in ("thread", "process"):
+        raise StateFileError(f'server={server!r}: say "thread" (in this kernel) or "process" (in a process of its own)')
+    if max_runners is not None and max_runners < 1:
+        raise StateFileError(f"max_runners={max_runners}: at least 1")
+    home = state_folder()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = home / "state.sqlite" if database is None else local_database() if database == "local" else Path(database)
+    path = Path(os.path.realpath(Path(path).expanduser()))
+    folder = Path(os.path.realpath(Path(project or os.getcwd()).expanduser()))
+    if not folder.is_dir():
+        raise StateFileError(f"project {folder} is not a folder: give the folder whose workflows this is about")
+    known = _servers.get((os.getpid(), path))
+    if known is not None and not known[0].alive:
+        del _servers[os.getpid(), path]
+        known = None
+    if known is None:
+        options = {
+            "endWhenAlone": True,
+            "maxRunners": max_runners or 2 * (os.cpu_count() or 1),
+            "preload": list(preload),
+            "runAhead": int(os.environ.get("PI_WORKFLOWS_NB_RUN_AHEAD", "16")),
+        }
+        connection = _attach(path, home, folder) or (
+            _in_thread(path, home, folder, options) if server == "thread" else _in_process(path, home, folder, options)
+        )
+        known = _servers[os.getpid(), path] = (connection, {})
+    connection, by_project = known
+    if folder not in by_project:
+        from .server import Server
+
+        by_project[folder] = Server(connection, project=folder, session=session, home=home)
+    _load_magics()
+    return by_project[folder]
+
+
+def _attach(path: Path, home: Path, project: Path) -> Any:
+    from ..client.connection import SocketConnection
+    from ..wire.sockets import socket_path
+
+    where = socket_path(path, home)
+    if not where.exists():
+        return None
+    try:
+        return SocketConnection(where, path, project)
+    except ServerStoppedError:
+        return None
+
+
+def _in_thread(path: Path, home: Path, project: Path, options: dict[str, Any]) -> Any:
+    from ..server.local_connection import LocalConnection
+    from ..server.server import Options
+    from ..server.thread import ServerThread
+
+    thread = ServerThread(
+        path,
+        home,
+        Options(
+            max_runners=options["maxRunners"],
+            preload=tuple(options["preload"]),
+            run_ahead=options["runAhead"],
+            in_kernel=True,
+        ),
+    )
+    thread.start()
+    return LocalConnection(thread, project)
+
+
+def _in_process(path: Path, home: Path, project: Path, options: dict[str, Any]) -> Any:
+    from ..client.connection import SocketConnection
+    from ..client.launching import start_server
+
+    where, process = start_server(path, home, options)
+    # Kept so that its end is collected: a Popen that is dropped while its process lives warns.
+    _processes[:] = [one for one in _processes if one.poll() is None] + [process]
+    return SocketConnection(where, path, project)
+
+
+def _load_magics() -> None:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None:
+        from .magics import load_ipython_extension
+
+        load_ipython_extension(shell)

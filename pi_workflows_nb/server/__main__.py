@@ -1,0 +1,76 @@
+"""The server in a process of its own: `python -m pi_workflows_nb.server DATABASE HOME OPTIONS`.
+
+Started by a kernel it ends 10 s after its last client has gone; started by hand it lives until it is told to stop. It
+says on its standard output, in one JSON line, that it serves or why it does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from ..wire.errors import PiWorkflowsError
+from ..wire.sockets import socket_path
+from .listener import Listener
+from .server import Options, WorkflowServer
+
+IDLE_SECONDS: Final = 10.0
+
+
+def main(argv: list[str]) -> int:
+    """Serve until stopped; 0 after a clean stop, 1 when the file could not be served."""
+    database, home, given = Path(argv[0]), Path(argv[1]), json.loads(argv[2])
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    try:
+        asyncio.run(_serve(database, home, given))
+    except PiWorkflowsError as error:
+        _say({"error": str(error), "kind": type(error).__name__})
+        return 1
+    return 0
+
+
+def _say(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+async def _serve(database: Path, home: Path, given: dict[str, Any]) -> None:
+    options = Options(
+        max_runners=given["maxRunners"], preload=tuple(given["preload"]), run_ahead=given["runAhead"], in_kernel=False
+    )
+    server = WorkflowServer(database, home, options)
+    await server.start()
+    listener = Listener(server, socket_path(server.path, home))
+    await listener.start()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.request_stop)
+    _say({"socket": str(socket_path(server.path, home))})
+    watch = asyncio.create_task(_end_when_alone(server, listener)) if given["endWhenAlone"] else None
+    await server.wait_stopped()
+    if watch is not None:
+        watch.cancel()
+    await listener.stop()
+
+
+async def _end_when_alone(server: WorkflowServer, listener: Listener) -> None:
+    alone_since: float | None = server.clock.monotonic()
+    while True:
+        await asyncio.sleep(0.5)
+        now = server.clock.monotonic()
+        if listener.kernels:
+            alone_since = None
+        elif alone_since is None:
+            alone_since = now
+        elif now - alone_since > IDLE_SECONDS:
+            server.request_stop()
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,376 @@
+"""The operations a client can ask for. Each that changes something is one transaction with its receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..state import commands, run_effects, runs, transitions
+from ..wire import canonical_json, identities
+from ..wire.client_messages import ClientOutcome, Request, Response
+from ..wire.errors import (
+    ConflictError,
+    NotFoundError,
+    PiWorkflowsError,
+    ProtocolError,
+    SessionRequiredError,
+    SourceError,
+    StaleClaimError,
+    StateUnavailableError,
+    WorkflowInputError,
+)
+from ..workflows import discovery, sources
+from . import inspecting
+from .committer import Transaction
+from .contents import Transfers
+
+if TYPE_CHECKING:
+    from .server import WorkflowServer
+
+NOT_YET: Final = frozenset(
+    {
+        "run.restart", "run.changeSettings", "decision.answer", "interaction.submit", "interaction.update",
+        "workflowMessage.reportBranch", "workflowTurn.report", "sessionView.clearTerminal", "followUp.queue",
+        "followUp.remove", "session.record", "channel.reload", "channel.recover", "resourceManager.list",
+        "resourceManager.get", "resourceManager.apply", "resourceManager.reconcile", "resourceManager.delete",
+        "state.backup", "state.prune",
+    }
+)  # fmt: skip
+_OUTCOMES: Final[list[tuple[type[PiWorkflowsError], ClientOutcome]]] = [
+    (NotFoundError, "notFound"),
+    (ConflictError, "conflict"),
+    (StaleClaimError, "claimLost"),
+    (StateUnavailableError, "unavailable"),
+]
+
+
+@dataclass
+class Receipt:
+    """What a command gave: its receipt, and the run and revision it is about."""
+
+    receipt: dict[str, Any]
+    run_id: str | None = None
+    revision: int | None = None
+    adopted: bool = False
+
+
+class Requests:
+    """Answers the requests of one client of a server."""
+
+    def __init__(self, server: WorkflowServer, transfers: Transfers) -> None:
+        self._server = server
+        self._transfers = transfers
+        self._operations: dict[str, Callable[[Request], Any]] = {
+            "run.start": self._start,
+            "run.pause": self._pause,
+            "run.resume": self._resume,
+            "run.cancel": self._cancel,
+            "run.status": self._status,
+            "run.list": self._list,
+            "checkpoint.answer": self._answer,
+            "effect.confirm": self._effect,
+            "effect.retry": self._effect,
+            "server.status": self._server_status,
+        }
+
+    async def handle(self, request: Request) -> Response:
+        """The answer to a request; errors of this project's tree become its outcome."""
+        operation = self._operations.get(request.operation)
+        try:
+            if operation is None:
+                return _not_served(request)
+            given = await operation(request)
+        except PiWorkflowsError as error:
+            outcome = next((name for kind, name in _OUTCOMES if isinstance(error, kind)), "rejected")
+            return _response(request, outcome, error=f"{type(error).__name__}: {error}")
+        except (KeyError, TypeError, ValueError) as error:
+            return _response(
+                request, "rejected", error=f"ProtocolError: malformed payload of {request.operation}: {error!r}"
+            )
+        return _response(
+            request, "adopted" if given.adopted else "accepted", receipt=given.receipt, revision=given.revision
+        )
+
+    def bytes_of(self, value: dict[str, Any]) -> bytes:
+        """The canonical bytes of a payload's value, inline or transferred before."""
+        return self._transfers.bytes_of_payload(value)
+
+    async def _command(self, request: Request, fingerprint: bytes, apply: Callable[[Transaction], Receipt]) -> Receipt:
+        server = self._server
+
+        def command(transaction: Transaction) -> Receipt:
+            connection = transaction.sql()
+            earlier = commands.adopt(connection, request.client_id, request.idempotency_key, fingerprint)
+            if earlier is not None:
+                return Receipt(earlier, run_id=earlier.get("runId"), adopted=True)
+            given = apply(transaction)
+            commands.record(
+                connection,
+                request_id=request.request_id,
+                client_id=request.client_id,
+                operation=_stored_operation(request.operation),
+                key=request.idempotency_key,
+                fingerprint=fingerprint,
+                run_id=given.run_id,
+                revision=given.revision,
+                receipt=given.receipt,
+                server_epoch=server.ownership.epoch,
+                now=transaction.now,
+            )
+            return given
+
+        return await server.committer.submit(command)
+
+    # -- runs ---------------------------------------------------------------------------------------------------------
+
+    async def _start(self, request: Request) -> Receipt:
+        server, payload = self._server, request.payload
+        project = identities.canonical_path(payload["project"])
+        environment = payload.get("environment")
+        described = payload if "snapshot" in payload else await self._describe(payload, project, environment)
+        name = described["name"]
+        given = self.bytes_of(described["input"])
+        if described["mode"] == "interactive":
+            raise SessionRequiredError(
+                f"workflow {name!r} has a node that needs this notebook's session, which is not served yet;"
+                " give agent=<a callable> to answer its agent nodes"
+            )
+        frozen = self.bytes_of(described["frozen"])
+        snapshot = self.bytes_of(described["snapshot"])
+        source = described["source"]
+        fingerprint = identities.fingerprint(
+            {"input": identities.sha256_hex(given), "name": name, "operation": "run.start"}
+        )
+        options = runs.LaunchOptions(identities.sha256_hex(frozen), list(payload.get("tags") or ())).encode()
+
+        def start(transaction: Transaction) -> Receipt:
+            connection, now = transaction.sql(), transaction.now
+            run_id = identities.new_run_id(name, now)
+            new = runs.NewRun(
+                run_id=run_id,
+                workflow_name=name,
+                project_id=runs.register_project(connection, project, now),
+                snapshot=snapshot,
+                input=given,
+                launch_options=options,
+                source=source,
+                frozen=frozen,
+                session_id=f"headless:{run_id}",
+                title=described.get("title"),
+            )
+            revision = runs.create(connection, new, now)
+            transaction.changed.add(run_id)
+            if environment is not None:
+                server.environments[run_id] = environment
+            return Receipt({"adopted": False, "note": None, "runId": run_id}, run_id, revision)
+
+        receipt = await self._command(request, fingerprint, start)
+        if receipt.adopted and receipt.run_id is not None:
+            note = self._adoption_note(receipt.run_id, identities.sha256(snapshot), source)
+            receipt.receipt = {**receipt.receipt, "adopted": True, "note": note}
+            if environment is not None:
+                server.environments.setdefault(receipt.run_id, environment)
+        return receipt
+
+    async def _describe(
+        self, payload: dict[str, Any], project: str, environment: dict[str, str] | None
+    ) -> dict[str, Any]:
+        """A workflow given by name, path or cell: its source is frozen here and asked in a child."""
+        cell = payload.get("cell")
+        cells = {cell["name"]: cell["text"]} if cell else {}
+        found = discovery.find(payload["workflow"], Path(project), cells)
+        frozen = sources.freeze(None, text=found.text)
+        if payload.get("agent") is not None:
+            agent = canonical_json.decode(self.bytes_of(payload["agent"]))
+            if not sources.verify_mac(agent, self._server.signing_key):
+                raise SourceError("the agent was not frozen by this user on this machine; nothing of it was loaded")
+            frozen = {**frozen, "pickle": agent["pickle"]}
+        frozen = sources.sign(frozen, self._server.signing_key)
+        question = {
+            "input": canonical_json.decode(self.bytes_of(payload["input"])) if payload.get("input") else None,
+            "name": found.name,
+            "op": "describe",
+            "source": frozen,
+        }
+        result = await inspecting.ask(self._server, question, environment, project)
+        return {
+            **{key: {"inline": result[key]} for key in ("input", "snapshot")},
+            "frozen": {"inline": frozen},
+            "mode": result["mode"],
+            "name": result["name"],
+            "source": sources.source_identity(found),
+            "title": result["title"],
+        }
+
+    def _adoption_note(self, run_id: str, digest: bytes, source: dict[str, str]) -> str | None:
+        connection = self._server.database.connection
+        row = connection.execute(
+            "SELECT r.status, r.definition_digest, s.source_revision, s.source_ref FROM runs r"
+            " JOIN run_sources s ON s.run_id = r.run_id AND s.mount_path = '' WHERE r.run_id = ?",
+            (run_id,),
+        ).fetchone()
+        if row is None:
+            return None
+        if row[0] in ("failed", "timed_out", "cancelled"):
+            return f"this run {row[0].replace('_', ' ')}; another key= starts a new one"
+        if row[1] != digest or (row[3] == source["ref"] and row[2] != source["revision"]):
+            return "the workflow has changed since this run was started; another key= starts one of the new form"
+        return None
+
+    async def _pause(self, request: Request) -> Receipt:
+        run_id = _run_id(request)
+
+        def pause(transaction: Transaction) -> Receipt:
+            run = transitions.pause(transaction.sql(), run_id, transaction.now, request.client_id)
+            transaction.changed.add(run_id)
+            return Receipt({"runId": run_id}, run_id, run.revision)
+
+        given = await self._command(request, _fingerprint(request), pause)
+        self._end_runner(run_id)
+        return given
+
+    async def _resume(self, request: Request) -> Receipt:
+        run_id = _run_id(request)
+
+        def resume(transaction: Transaction) -> Receipt:
+            run = transitions.resume(transaction.sql(), run_id, transaction.now, request.client_id)
+            transaction.changed.add(run_id)
+            return Receipt({"runId": run_id}, run_id, run.revision)
+
+        given = await self._command(request, _fingerprint(request), resume)
+        self._server.wake(run_id)
+        return given
+
+    async def _cancel(self, request: Request) -> Receipt:
+        run_id = _run_id(request)
+
+        def cancel(transaction: Transaction) -> Receipt:
+            run = transitions.cancel(
+                transaction.sql(), run_id, transaction.now, request.client_id, "the run was cancelled"
+            )
+            transaction.changed.add(run_id)
+            return Receipt({"runId": run_id}, run_id, run.revision)
+
+        given = await self._command(request, _fingerprint(request), cancel)
+        self._end_runner(run_id)
+        return given
+
+    def _end_runner(self, run_id: str) -> None:
+        supervisor = self._server.supervisors.get(run_id)
+        if supervisor is not None:
+            supervisor.stop("cancelled")
+
+    async def _status(self, request: Request) -> Receipt:
+        view = self._server.view(_run_id(request))
+        if view is None:
+            raise NotFoundError(f"no run {request.run_id!r} in this state file; server.runs() lists what it holds")
+        return Receipt(view, request.run_id, view["revision"])
+
+    async def _list(self, request: Request) -> Receipt:
+        limit = int(request.payload.get("limit", 100))
+        connection = self._server.database.connection
+        ids = connection.execute("SELECT run_id FROM runs ORDER BY created_at DESC LIMIT ?", (limit,)).fetchall()
+        return Receipt({"runs": [self._server.view(run_id) for (run_id,) in ids]})
+
+    async def _answer(self, request: Request) -> Receipt:
+        run_id = _run_id(request)
+        server = self._server
+        answer = self.bytes_of(request.payload["value"])
+        connection = server.database.connection
+        view = server.view(run_id)
+        if view is None:
+            raise NotFoundError(f"no run {run_id!r} in this state file; server.runs() lists what it holds")
+        waiting = view["waitingFor"]
+        if waiting is not None and waiting["kind"] == "checkpoint":
+            question = {
+                "nodeId": waiting["nodeId"],
+                "op": "validate",
+                "source": canonical_json.decode(runs.frozen_source(connection, run_id)),
+                "value": canonical_json.decode(answer),
+            }
+            project = connection.execute(
+                "SELECT canonical_path FROM projects JOIN runs USING (project_id) WHERE run_id = ?", (run_id,)
+            ).fetchone()
+            result = await inspecting.ask(server, question, server.environments.get(run_id), project[0])
+            answer = canonical_json.encode(result["value"])
+
+        def go_on(transaction: Transaction) -> Receipt:
+            cursor, now = transaction.sql(), transaction.now
+            parent = runs.read(cursor, run_id)
+            continuation = identities.new_run_id(view["workflow"], now)
+            runs.create_continuation(cursor, parent, continuation, answer, now)
+            transaction.changed |= {run_id, continuation}
+            if run_id in server.environments:
+                server.environments[continuation] = server.environments[run_id]
+            return Receipt({"runId": continuation}, continuation, 1)
+
+        return await self._command(request, _fingerprint(request), go_on)
+
+    async def _effect(self, request: Request) -> Receipt:
+        action = request.operation.removeprefix("effect.")
+        effect_id = str(request.payload["effectId"])
+        external_ref = request.payload.get("externalRef")
+        if external_ref is not None and not isinstance(external_ref, str):
+            raise WorkflowInputError("external_ref is a text that names what was made outside")
+
+        def recover(transaction: Transaction) -> Receipt:
+            cursor, now = transaction.sql(), transaction.now
+            effect = run_effects.read(cursor, effect_id)
+            run_effects.recover(cursor, effect, action, external_ref, now)
+            run = runs.read(cursor, effect.run_id)
+            if (
+                run.error_code == "effectAmbiguous"
+                and run.status == "waiting"
+                and not run_effects.ambiguous(cursor, run)
+            ):
+                transitions.resume_after_effect(cursor, run, now)
+            transaction.changed.add(effect.run_id)
+            return Receipt({"effectId": effect_id, "runId": effect.run_id}, effect.run_id, run.revision)
+
+        given = await self._command(request, _fingerprint(request), recover)
+        if given.run_id is not None:
+            self._server.wake(given.run_id)
+        return given
+
+    async def _server_status(self, _: Request) -> Receipt:
+        return Receipt(self._server.status())
+
+
+def _not_served(request: Request) -> Response:
+    if request.operation in NOT_YET:
+        return _response(request, "unavailable", error=f"{request.operation} is not served by this version")
+    return _response(request, "rejected", error=f"{request.operation[:80]} is not an operation")
+
+
+def _run_id(request: Request) -> str:
+    if not request.run_id:
+        raise ProtocolError(f"{request.operation} needs a run id")
+    return request.run_id
+
+
+def _fingerprint(request: Request) -> bytes:
+    payload = {key: value for key, value in request.payload.items() if key != "environment"}
+    return identities.fingerprint({"operation": request.operation, "payload": _plain(payload), "runId": request.run_id})
+
+
+def _plain(payload: dict[str, Any]) -> Any:
+    import msgspec
+
+    return msgspec.json.decode(msgspec.json.encode(payload))
+
+
+def _stored_operation(operation: str) -> str:
+    return "channel.recover" if operation.startswith("effect.") else operation
+
+
+def _response(
+    request: Request,
+    outcome: ClientOutcome,
+    *,
+    receipt: dict[str, Any] | None = None,
+    error: str | None = None,
+    revision: int | None = None,
+) -> Response:
+    return Response(error=error, outcome=outcome, receipt=receipt, request_id=request.request_id, revision=revision)

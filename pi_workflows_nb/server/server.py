@@ -1,0 +1,473 @@
+"""The server: owner of one state file, scheduler of its runs, supervisor of their runners.
+
+It runs on one asyncio loop with the one writing connection on the same thread, in a kernel's background thread or in a
+process of its own; it is the same code in both. It never imports or executes workflow code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ..state import runners, runs, server_row, transitions
+from ..state.database import Database
+from ..wire import canonical_json, identities
+from ..wire.errors import PiWorkflowsError, StaleClaimError, StateUnavailableError
+from ..wire.runner_messages import LAUNCH_SCHEMA, PROTOCOL_VERSION, RUN_AHEAD_STEPS, LaunchEnvelope
+from ..workflows import sources
+from . import ownership, recovery
+from .clock import Clock, SystemClock
+from .committer import Committer, Transaction
+from .live_view import live_view
+from .nursery import Nursery
+from .ready_queue import ReadyQueue
+from .workflow_runner_supervisor import Launch, WorkflowRunnerSupervisor
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS: Final = 0.5
+LATE_SECONDS: Final = 0.2
+VIEW_SECONDS: Final = 0.05
+CHECKPOINT_PAGES: Final = 8000
+SWITCH_SECONDS: Final = 0.0005
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a server is to be run. `run_ahead` is the number of unanswered compute steps a runner may be ahead."""
+
+    max_runners: int
+    preload: tuple[str, ...] = ()
+    run_ahead: int = RUN_AHEAD_STEPS
+    in_kernel: bool = False
+
+
+class WorkflowServer:
+    """Serves one state file. All methods are called on its own loop."""
+
+    def __init__(self, path: Path, home: Path, options: Options, clock: Clock | None = None) -> None:
+        self.path = path
+        self.options = options
+        self.run_ahead = options.run_ahead
+        self.clock: Clock = clock or SystemClock()
+        self.folder = path.with_name(path.name + ".d")
+        self.logs = self.folder / "logs"
+        self.transfers = self.folder / "transfers"
+        self.sources = self.folder / "sources"
+        self.signing_key = sources.signing_key(home)
+        self.environments: dict[str, dict[str, str]] = {}
+        self.supervisors: dict[str, WorkflowRunnerSupervisor | None] = {}
+        self.lag = 0.0
+        self.nursery: Nursery
+        self.database: Database
+        self.ownership: server_row.Ownership
+        self.committer: Committer
+        self.on_stopped: list[Callable[[], None]] = []
+        self._ready = ReadyQueue()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._stopped = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._subscribers: dict[str, list[Callable[[dict[str, Any]], None]]] = {}
+        self._dirty: set[str] = set()
+        self._verified: set[str] = set()
+        self._checkpointed = 0
+        self._checkpoint_every = 400
+        self._switch_interval: float | None = None
+
+    # -- start and stop -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Own the file, recover, serve. On an error nothing is left behind."""
+        for folder in (self.folder, self.logs):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.nursery = await self._start_nursery()
+        try:
+            with ownership.takeover_lock(self.folder / "lock"):
+                self.database = Database.open(self.path, self.clock.now())
+                try:
+                    await self.nursery.guard(self.path)
+                    self.ownership = ownership.take(self.database, self.clock)
+                except BaseException:
+                    await self.nursery.unguard()
+                    self.database.close()
+                    raise
+        except BaseException:
+            await self.nursery.stop()
+            raise
+        self.committer = Committer(self.database, self.clock, self.ownership, self._changed, self._ownership_lost)
+        await recovery.recover(self)
+        self._ready.load(self.database.connection)
+        self._spawn_task(self._schedule())
+        self._spawn_task(self._tick())
+
+    async def stop(self) -> None:
+        """End all runners, park their runs, give the file back. A second call waits for the first."""
+        if self._stopping:
+            await self._stopped.wait()
+            return
+        self._stopping = True
+        self._wake.set()
+        for supervisor in list(self.supervisors.values()):
+            if supervisor is not None:
+                supervisor.stop("cancelled")
+        give_up = self.clock.monotonic() + 5
+        while self.supervisors and self.clock.monotonic() < give_up:
+            await asyncio.sleep(0.01)
+        for task in list(self._tasks):
+            if task is not asyncio.current_task():
+                task.cancel()
+        self._restore_switch_interval()
+        try:
+            self.committer.flush()
+            with self.database.transaction() as connection:
+                server_row.release(connection, self.ownership)
+        except PiWorkflowsError:
+            log.warning("the file could not be given back cleanly; the next start will find this owner gone")
+        await self.nursery.unguard()
+        self.database.close()
+        await self.nursery.stop()
+        for callback in self.on_stopped:
+            callback()
+        self._stopped.set()
+
+    def request_stop(self) -> None:
+        """Stop, soon: for callers on the loop that cannot wait."""
+        if not self._stopping:
+            self._spawn_task(self.stop())
+
+    async def wait_stopped(self) -> None:
+        """Wait until `stop` is through."""
+        await self._stopped.wait()
+
+    def _spawn_task(self, coroutine: Any) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a task of the server failed", exc_info=task.exception())
+
+    async def _start_nursery(self) -> Nursery:
+        return await Nursery.start(
+            preload=self.options.preload,
+            on_lost=self._nursery_lost,
+            stderr=self.folder / "nursery.log",
+        )
+
+    def _nursery_lost(self) -> None:
+        if self._stopping:
+            return
+        # Without the guard locks a foreign close of the file could delete the live WAL.
+        self.committer.hold()
+        self._spawn_task(self._replace_nursery())
+
+    async def _replace_nursery(self) -> None:
+        delay = 0.05
+        while not self._stopping:
+            try:
+                nursery = await self._start_nursery()
+                await nursery.guard(self.path)
+            except (PiWorkflowsError, OSError):
+                log.exception("the nursery could not be started again")
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 5)
+                continue
+            self.nursery = nursery
+            self.committer.go_on()
+            self._wake.set()
+            return
+
+    def _ownership_lost(self, error: BaseException) -> None:
+        log.error("this server does not own its file any more: %s", error)
+        if not self._stopping:
+            for supervisor in list(self.supervisors.values()):
+                if supervisor is not None:
+                    supervisor.kill("claimLost")
+            self._spawn_task(self.stop())
+
+    # -- scheduling ---------------------------------------------------------------------------------------------------
+
+    async def _schedule(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            now = self.clock.now()
+            while len(self.supervisors) < self.options.max_runners:
+                run_id = self._ready.pop(now, set(self.supervisors))
+                if run_id is None:
+                    break
+                self._launch(run_id)
+            due = self._ready.next_due()
+            delay = 1.0 if due is None or due <= now else min(1.0, (due - now) / 1000)
+            try:
+                await asyncio.wait_for(self._wake.wait(), delay)
+            except TimeoutError:
+                pass
+
+    def wake(self, run_id: str) -> None:
+        """A run may have become claimable."""
+        self._ready.refresh(self.database.connection, run_id)
+        self._wake.set()
+
+    def _launch(self, run_id: str) -> None:
+        self.supervisors[run_id] = None
+        self._quicken()
+
+        def done(launch: Launch | None, error: BaseException | None) -> None:
+            if launch is None or self._stopping:
+                del self.supervisors[run_id]
+                if isinstance(error, StateUnavailableError):
+                    asyncio.get_running_loop().call_later(0.5, self._retry_launch, run_id)
+                elif error is not None and not isinstance(error, StaleClaimError):
+                    log.error("run %s could not be claimed: %s", run_id, error)
+                self._wake.set()
+                return
+            supervisor = WorkflowRunnerSupervisor(self, launch)
+            self.supervisors[run_id] = supervisor
+            self._spawn_task(supervisor.run())
+
+        self.committer.submit_with(lambda transaction: self._claim(transaction, run_id), done)
+
+    def _retry_launch(self, run_id: str) -> None:
+        if not self._stopping:
+            self.wake(run_id)
+
+    def _claim(self, transaction: Transaction, run_id: str) -> Launch | None:
+        connection, now = transaction.sql(), transaction.now
+        transaction.changed.add(run_id)
+        claim = transitions.claim_for_execution(connection, run_id, self.ownership.server_id, now)
+        if claim is None:
+            return None
+        frozen = runs.frozen_source(connection, run_id)
+        fault = self._source_fault(frozen)
+        if fault is not None:
+            transitions.park(
+                connection,
+                runs.read(connection, run_id),
+                now,
+                code="workflowSourceChanged",
+                detail=fault,
+                event="run.source_changed",
+            )
+            return None
+        launch = _launch_of(connection, run_id, claim, frozen)
+        runners.record_launch(
+            connection,
+            launch.runner_epoch,
+            run_id,
+            claim,
+            self.ownership.epoch,
+            canonical_json.encode(_builtins(launch.envelope)),
+            now,
+        )
+        return launch
+
+    def _source_fault(self, frozen: bytes) -> str | None:
+        """Why a stored source may not be loaded here, or None. Checked before any code is."""
+        digest = identities.sha256_hex(frozen)
+        if digest in self._verified:
+            return None
+        source = canonical_json.decode(frozen)
+        if not sources.verify_mac(source, self.signing_key):
+            return "the stored source was not made by this user on this machine; nothing of it was loaded"
+        present = f"{sys.version_info.major}.{sys.version_info.minor}"
+        if source["pickle"] is not None and source["python"] != present:
+            return f"the workflow was made with Python {source['python']}, this server runs {present}: start it there"
+        self._verified.add(digest)
+        return None
+
+    def supervisor_done(self, supervisor: WorkflowRunnerSupervisor) -> None:
+        """A runner is gone and its end is recorded."""
+        run_id = supervisor.launch.run_id
+        if self.supervisors.get(run_id) is supervisor:
+            del self.supervisors[run_id]
+        if not self._stopping:
+            self.wake(run_id)
+            self._slow_down()
+
+    def run_ended(self, run_id: str) -> None:
+        """A run's end, or its wait for an answer, is on disk: its runner holds no place any more."""
+        supervisor = self.supervisors.get(run_id)
+        if supervisor is not None:
+            asyncio.get_running_loop().call_later(2.0, self._end_lingering, supervisor)
+
+    def _end_lingering(self, supervisor: WorkflowRunnerSupervisor) -> None:
+        if self.supervisors.get(supervisor.launch.run_id) is supervisor:
+            supervisor.stop("exited" if supervisor.progress.exiting else "cancelled")
+
+    def _quicken(self) -> None:
+        if self.options.in_kernel and self._switch_interval is None:
+            self._switch_interval = sys.getswitchinterval()
+            sys.setswitchinterval(SWITCH_SECONDS)
+
+    def _slow_down(self) -> None:
+        if not self.supervisors:
+            self._restore_switch_interval()
+
+    def _restore_switch_interval(self) -> None:
+        if self._switch_interval is not None:
+            sys.setswitchinterval(self._switch_interval)
+            self._switch_interval = None
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        expected = self.clock.monotonic() + TICK_SECONDS
+        while not self._stopping:
+            await asyncio.sleep(max(0.0, expected - self.clock.monotonic()))
+            now = self.clock.monotonic()
+            self.lag, expected = max(0.0, now - expected), now + TICK_SECONDS
+            self._renew()
+            if self.lag < LATE_SECONDS:
+                # After a pause of this thread the runners' messages are read first, in the next rounds.
+                self._check_deadlines()
+            self._checkpoint_when_idle()
+
+    def _renew(self) -> None:
+        now = self.clock.now()
+        due = []
+        for supervisor in self.supervisors.values():
+            if supervisor is None or supervisor.progress.ended:
+                continue
+            left = supervisor.expires_at() - now
+            if left <= 0:
+                supervisor.kill("claimLost")
+            elif left < transitions.RUN_LEASE_MS * 2 / 3 and not supervisor.stopped_by_signal():
+                due.append(supervisor)
+
+        def renew(transaction: Transaction) -> None:
+            connection = transaction.sql()
+            server_row.renew(connection, self.ownership, transaction.now)
+            for supervisor in due:
+                supervisor.renew(connection, transaction.now)
+
+        if due or self._server_lease_due(now):
+            self._server_renewed = now
+            self.committer.submit_with(renew, lambda _, __: None)
+
+    _server_renewed = 0
+
+    def _server_lease_due(self, now: int) -> bool:
+        return now - self._server_renewed > server_row.SERVER_LEASE_MS / 3
+
+    def _check_deadlines(self) -> None:
+        now = self.clock.now()
+        for supervisor in list(self.supervisors.values()):
+            if supervisor is not None and supervisor.overdue(now):
+                supervisor.give_up_node()
+
+    def _checkpoint_when_idle(self) -> None:
+        commits = self.committer.counters.commits
+        new = commits - self._checkpointed
+        if new == 0 or (self.supervisors and new < self._checkpoint_every):
+            return
+        try:
+            pages, _ = self.database.checkpoint()
+        except StateUnavailableError:
+            return
+        self._checkpointed = commits
+        if pages > 0:
+            self._checkpoint_every = max(50, min(20_000, CHECKPOINT_PAGES * new // pages))
+
+    # -- subscriptions ------------------------------------------------------------------------------------------------
+
+    def _changed(self, run_ids: set[str]) -> None:
+        for run_id in run_ids:
+            if run_id not in self.supervisors:
+                self.wake(run_id)
+        watched = run_ids & self._subscribers.keys()
+        if watched:
+            if not self._dirty:
+                asyncio.get_running_loop().call_later(VIEW_SECONDS, self._publish)
+            self._dirty |= watched
+
+    def _publish(self) -> None:
+        dirty, self._dirty = self._dirty, set()
+        for run_id in dirty:
+            callbacks = self._subscribers.get(run_id)
+            view = self.view(run_id) if callbacks else None
+            if view is not None and callbacks:
+                for callback in list(callbacks):
+                    callback(view)
+
+    def view(self, run_id: str) -> dict[str, Any] | None:
+        """The live view of a run, or None where there is no such run."""
+        return live_view(self.database.connection, run_id, self.clock.now())
+
+    def subscribe(self, run_id: str, callback: Callable[[dict[str, Any]], None]) -> None:
+        """Have `callback` called with the live view now and after each change, coalesced to 20 a second."""
+        self._subscribers.setdefault(run_id, []).append(callback)
+        view = self.view(run_id)
+        if view is not None:
+            callback(view)
+
+    def unsubscribe(self, run_id: str, callback: Callable[[dict[str, Any]], None]) -> None:
+        """Stop calling `callback`; a second time does nothing."""
+        callbacks = self._subscribers.get(run_id, [])
+        if callback in callbacks:
+            callbacks.remove(callback)
+        if not callbacks:
+            self._subscribers.pop(run_id, None)
+
+    # -- what it tells of itself --------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Counts and times only: no ids, paths, prompts, outputs or tokens."""
+        connection = self.database.connection
+        counters = self.committer.counters
+        return {
+            "ambiguousEffects": connection.execute(
+                "SELECT count(*) FROM effects WHERE status = 'ambiguous'"
+            ).fetchone()[0],
+            "commits": counters.commits,
+            "epoch": self.ownership.epoch,
+            "lagMs": round(self.lag * 1000),
+            "maxRunners": self.options.max_runners,
+            "pid": os.getpid(),
+            "queue": dict(connection.execute("SELECT status, count(*) FROM run_queue GROUP BY status")),
+            "runners": len(self.supervisors),
+            "runs": dict(connection.execute("SELECT status, count(*) FROM runs GROUP BY status")),
+            "slowedByCell": self.options.in_kernel and self.lag > LATE_SECONDS,
+        }
+
+
+def _builtins(envelope: LaunchEnvelope) -> dict[str, Any]:
+    import msgspec
+
+    built: dict[str, Any] = msgspec.to_builtins(envelope)
+    return built
+
+
+def _launch_of(connection: Any, run_id: str, claim: Any, frozen: bytes) -> Launch:
+    row = connection.execute(
+        "SELECT r.definition_digest, r.input_hash, p.canonical_path, s.source_type, s.source_ref, s.source_revision,"
+        " r.parent_run_id, EXISTS (SELECT 1 FROM node_attempts n WHERE n.run_id = r.run_id)"
+        " FROM runs r JOIN run_sources s ON s.run_id = r.run_id AND s.mount_path = ''"
+        " LEFT JOIN projects p USING (project_id) WHERE r.run_id = ?",
+        (run_id,),
+    ).fetchone()
+    digest, given, project, kind, ref, revision, parent, begun = row
+    epoch = identities.new_id()
+    envelope = LaunchEnvelope(
+        definition_digest=identities.digest_text(digest),
+        generation=claim.generation,
+        input_hash=given.hex(),
+        mounted_sources=[],
+        project_path=project or "/",
+        protocol_version=PROTOCOL_VERSION,
+        run_id=run_id,
+        runner_epoch=epoch,
+        schema=LAUNCH_SCHEMA,
+        workflow_source={"ref": ref, "revision": revision, "type": kind},
+    )
+    command = "resume" if begun else "continue" if parent else "start"
+    return Launch(run_id, claim, epoch, envelope, command, parent, frozen, project or "/")

@@ -1,0 +1,95 @@
+"""The server in a background thread of the kernel: lives and dies with it."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from ..wire.errors import PiWorkflowsError, ServerStoppedError
+from . import processes
+from .server import Options, WorkflowServer
+
+T = TypeVar("T")
+SLICE_SECONDS: Final = 0.1
+
+
+class ServerThread:
+    """Runs a `WorkflowServer` on a loop of its own and lets other threads call it."""
+
+    def __init__(self, path: Path, home: Path, options: Options) -> None:
+        self._path, self._home, self._options = path, home, options
+        self._started = threading.Event()
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self.server: WorkflowServer
+        self._thread = threading.Thread(target=self._main, name="pi-workflows-nb server", daemon=True)
+        self._pid = os.getpid()
+
+    def start(self) -> None:
+        """Start and wait until it serves; the error that kept it from serving is raised here."""
+        self._thread.start()
+        self._started.wait()
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+        atexit.register(self.stop)
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ended.set()
+            self._started.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.server = WorkflowServer(self._path, self._home, self._options)
+        await self.server.start()
+        self._started.set()
+        await self.server.wait_stopped()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it serves."""
+        return not self._ended.is_set() and not processes.forked_child(self._pid)
+
+    def call(self, work: Callable[[WorkflowServer], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the server's loop and wait for it, in slices, so that an interrupt gets through."""
+        if processes.forked_child(self._pid):
+            raise ServerStoppedError("this is a forked copy of the kernel: the server stayed in the original")
+        if threading.current_thread() is self._thread:
+            raise PiWorkflowsError("a blocking call on the server's own thread would wait for itself")
+        if not self.alive:
+            raise ServerStoppedError("the server has stopped: pw.start() starts one on the same file")
+        future = asyncio.run_coroutine_threadsafe(work(self.server), self._loop)
+        while True:
+            try:
+                return future.result(SLICE_SECONDS)
+            except TimeoutError:
+                if future.done():
+                    raise
+                if self._ended.is_set():
+                    future.cancel()
+                    raise ServerStoppedError("the server stopped before it answered") from None
+
+    def post(self, work: Callable[[WorkflowServer], None]) -> None:
+        """Have something done on the server's loop, soon; nothing happens when it has stopped."""
+        if self.alive:
+            self._loop.call_soon_threadsafe(work, self.server)
+
+    def stop(self) -> None:
+        """End runners, give the file back, end the thread; a second call does nothing."""
+        atexit.unregister(self.stop)
+        if processes.forked_child(self._pid) or self._ended.is_set():
+            return
+        asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop)
+        self._ended.wait(15)
+        self._thread.join(5)
