@@ -19,7 +19,7 @@ from pi_workflows_nb.workflows.nodes import DEFAULT_TIMEOUT, Callback, Node, Tim
 from pi_workflows_nb.workflows.retries import Retry
 
 if TYPE_CHECKING:
-    from pi_workflows_nb.workflows.sources import Captures
+    from pi_workflows_nb.workflows.captures import Captures
 
 DEFAULT_MAX_STEPS: Final = 100
 RESERVED_NAMES: Final = frozenset({"answer", "cancel", "list", "pause", "resume", "status"})

@@ -15,6 +15,8 @@ from pi_workflows_nb.workflows.nodes import Decision, Node
 from pi_workflows_nb.workflows.values import to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pi_workflows_nb.workflows.definition import Workflow
 
 TITLE_SECONDS: Final = 30.0
@@ -36,10 +38,23 @@ def accept_value(node: Node, value: Any) -> Any:
     whole output. Raises WorkflowInputError, naming the node, when the node's `validate` or its choices refuse the
     value, or it is not JSON.
     """
-    label = f"the value for node {node.name!r}"
     if isinstance(node, Decision):
-        value = _choice(label, node, _to_json(label, value))
-    return _accept(label, node.validate, value)
+        from pi_workflows_nb.workflows.attempts import picked
+
+        value = picked(node, value)
+    return _accept(f"node {node.name!r}: the value", node.validate, value)
+
+
+def validated(
+    shape: Any, value: Any, label: str, invoke: Callable[[Callable[..., Any], Any], Any] | None = None
+) -> Any:
+    """Check a value by a callable or a type and give the one to keep, a JSON value.
+
+    Takes what `validate=` or `input=` was given (None accepts all JSON), the value, how errors call it, and, to let
+    async callables work, a function that calls a callable with a value. A callable that gives None keeps the value.
+    Raises WorkflowInputError when the value is refused or is not JSON.
+    """
+    return _accept(label, shape, value, invoke)
 
 
 def make_title(workflow: Workflow, input: Any) -> str | None:
@@ -59,12 +74,12 @@ def make_title(workflow: Workflow, input: Any) -> str | None:
     return cap_units(title)
 
 
-def _accept(label: str, shape: Any, value: Any) -> Any:
+def _accept(label: str, shape: Any, value: Any, invoke: Callable[..., Any] | None = None) -> Any:
     value = _to_json(label, _plain(value))
     if shape is None:
         return value
     try:
-        found = _conform(shape, value)
+        found = _conform(shape, value, invoke or _call)
     except NameError as error:
         if not isinstance(shape, type):
             raise _refused(label, error) from error
@@ -77,14 +92,18 @@ def _accept(label: str, shape: Any, value: Any) -> Any:
     return value if found is None else _to_json(label, _plain(found))
 
 
-def _conform(shape: Any, value: Any) -> Any:
+def _call(function: Callable[..., Any], value: Any) -> Any:
+    return function(value)
+
+
+def _conform(shape: Any, value: Any, invoke: Callable[..., Any]) -> Any:
     if hasattr(shape, "model_validate"):
         return shape.model_validate(value)
     if isinstance(shape, type) and shape.__module__ != "builtins" and not _has_fields(shape):
         return shape(value)
     if isinstance(shape, type) or hasattr(shape, "__origin__"):
         return msgspec.convert(value, shape)
-    return shape(value)
+    return invoke(shape, value)
 
 
 def _has_fields(shape: type) -> bool:
@@ -105,16 +124,6 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) or hasattr(type(value), "__attrs_attrs__") or isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
     return value
-
-
-def _choice(label: str, node: Decision, value: Any) -> Any:
-    if isinstance(value, str):
-        value = {node.field: value}
-    picked = value.get(node.field) if isinstance(value, dict) else None
-    if picked in node.choices:
-        return value
-    choices = ", ".join(repr(choice) for choice in node.choices)
-    raise WorkflowInputError(f"{label} is {_short(value)}; it must be {{{node.field!r}: …}} with one of {choices}")
 
 
 def _to_json(label: str, value: Any) -> Any:

@@ -1,0 +1,261 @@
+"""Packing the functions of a workflow together with what they use of the cells and modules around them.
+
+Functions of `__main__` and of modules that lie in the project are packed by value, everything installed by name. Each
+variable that a packed function uses is tried by itself first: only so can an error name it.
+"""
+
+from __future__ import annotations
+
+import dis
+import io
+import linecache
+import os
+import pickle
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Final
+
+import cloudpickle
+
+from pi_workflows_nb.wire.errors import PiWorkflowsError, SourceError
+
+MAX_CAPTURE_BYTES: Final = 1 << 20
+_OWN: Final = "pi_workflows_nb"
+_ROOMS_THAT_STAY: Final = tuple(
+    f"{_OWN}.{room}" for room in ("server", "client", "notebook", "viewer", "state", "runner")
+)
+_GLOBAL_OPERATIONS: Final = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME"})
+_registry_lock: Final = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A variable that travels along: its pickled size in bytes, and the nodes and functions that use it."""
+
+    name: str
+    bytes: int
+    used_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Captures:
+    """What the functions of a workflow carry along; its text is a small table."""
+
+    variables: tuple[Capture, ...]
+
+    def __repr__(self) -> str:
+        if not self.variables:
+            return "The workflow is sound; its functions carry no variables along."
+        rows = [(capture.name, f"{capture.bytes:,}", ", ".join(capture.used_by)) for capture in self.variables]
+        rows.insert(0, ("variable", "bytes", "used by"))
+        wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
+        lines = [f"{name:<{wide[0]}}  {size:>{wide[1]}}  {users}" for name, size, users in rows]
+        return "\n".join(["The workflow is sound; its functions carry along:", *lines])
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The pickle, the variables in it, and the text of the files its functions come from."""
+
+    code: bytes
+    captures: Captures
+    lines: dict[str, str]
+
+
+def pack(value: Any, *, labels: dict[int, str], project: Path) -> Packed:
+    """Pickle `value` with everything its functions use.
+
+    Takes the names by which errors should call functions (`labels`, by id of the function) and the project's folder.
+    Raises SourceError, naming the variable and who uses it, when something is larger than 1 MiB or cannot be pickled.
+    """
+    survey = _Survey(labels)
+    sink = io.BytesIO()
+    with _registry_lock, _local_modules_by_value(project):
+        try:
+            _SurveyingPickler(sink, survey).dump(value)
+        except PiWorkflowsError:
+            raise
+        except Exception as error:
+            raise SourceError(
+                f"the workflow cannot be sent to a runner: {_reason(error)}. "
+                "What a node or class holds on to must be plain data; "
+                "make connections, locks and the like inside the function that uses them"
+            ) from error
+    return Packed(sink.getvalue(), survey.captures(), survey.lines)
+
+
+class _Stays(PiWorkflowsError):
+    """An object that belongs to this process."""
+
+
+class _TooLarge(PiWorkflowsError):
+    """More bytes than a variable may have."""
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle that keeps the server and its like at home."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj).__module__.startswith(_ROOMS_THAT_STAY) and not isinstance(
+            obj, type | FunctionType | BaseException
+        ):
+            raise _Stays(f"a {type(obj).__name__} belongs to the notebook's own process")
+        return super().reducer_override(obj)
+
+
+class _SurveyingPickler(_Pickler):
+    """Tells the survey of every function that is packed by value."""
+
+    def __init__(self, file: Any, survey: _Survey) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._survey = survey
+
+    def reducer_override(self, obj: Any) -> Any:
+        reduced = super().reducer_override(obj)
+        if type(obj) is FunctionType and reduced is not NotImplemented:
+            self._survey.visit(obj)
+        return reduced
+
+
+class _Survey:
+    """The functions seen and the variables they use."""
+
+    def __init__(self, labels: dict[int, str]) -> None:
+        self._labels = labels
+        self._sizes: dict[tuple[str, int], int] = {}
+        self._users: dict[tuple[str, int], list[str]] = {}
+        self._kept: list[Any] = []  # ids stay unique only while their objects live
+        self.lines: dict[str, str] = {}
+
+    def visit(self, function: FunctionType) -> None:
+        """Note the function's file, and try every variable it uses."""
+        filename = function.__code__.co_filename
+        if filename not in self.lines:
+            text = "".join(linecache.getlines(filename, function.__globals__))
+            if text:
+                self.lines[filename] = text
+        user = self._labels.get(id(function), f"function {function.__qualname__!r}")
+        for name, value in _variables(function):
+            if isinstance(value, FunctionType | type | ModuleType) or _is_own(value):
+                continue
+            key = (name, id(value))
+            if key not in self._sizes:
+                self._kept.append(value)
+                self._sizes[key] = _size(value, name, user)
+            users = self._users.setdefault(key, [])
+            if user not in users:
+                users.append(user)
+
+    def captures(self) -> Captures:
+        """The variables, by name."""
+        found = [Capture(key[0], size, tuple(self._users[key])) for key, size in self._sizes.items()]
+        return Captures(tuple(sorted(found, key=lambda capture: capture.name)))
+
+
+class _Counter(io.RawIOBase):
+    """A file that counts, and ends the writing when it is too much."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self.count += size
+        if self.count > MAX_CAPTURE_BYTES:
+            raise _TooLarge
+        return size
+
+
+def _size(value: Any, name: str, user: str) -> int:
+    counter = _Counter()
+    try:
+        _Pickler(counter, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    except _TooLarge:
+        raise SourceError(
+            f"{user} uses the variable {name!r}, which takes more than 1 MiB to send to a runner: "
+            "read or make it inside the function, or give it a path or a smaller part"
+        ) from None
+    except _Stays as error:
+        raise SourceError(
+            f"{user} uses the variable {name!r}, which cannot be sent to a runner ({error}): "
+            "give the node the values it needs as input, and leave the rest to the cell"
+        ) from None
+    except Exception as error:
+        raise SourceError(
+            f"{user} uses the variable {name!r} (a {type(value).__name__}), which cannot be sent to a runner: "
+            f"{_reason(error)}. Make it inside the function that uses it"
+        ) from error
+    return counter.count
+
+
+def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    for name in sorted(_global_names(function.__code__)):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            pass  # not assigned yet
+    defaults = function.__defaults__ or ()
+    positional = function.__code__.co_varnames[: function.__code__.co_argcount]
+    yield from zip(positional[len(positional) - len(defaults) :], defaults, strict=True)
+    yield from (function.__kwdefaults__ or {}).items()
+
+
+def _global_names(code: CodeType) -> set[str]:
+    names = {step.argval for step in dis.get_instructions(code) if step.opname in _GLOBAL_OPERATIONS}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _global_names(constant)
+    return names
+
+
+def _is_own(value: Any) -> bool:
+    return type(value).__module__.startswith(f"{_OWN}.workflows")
+
+
+@contextmanager
+def _local_modules_by_value(project: Path) -> Iterator[None]:
+    before = cloudpickle.list_registry_pickle_by_value()
+    registered: list[ModuleType] = []
+    is_local = _locality(project)
+    try:
+        for name, module in list(sys.modules.items()):
+            if name not in before and is_local(name, module):
+                cloudpickle.register_pickle_by_value(module)
+                registered.append(module)
+        yield
+    finally:
+        for module in registered:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _locality(project: Path) -> Callable[[str, object], bool]:
+    roots = tuple({os.path.join(str(folder), "") for folder in (project.absolute(), project.resolve())})
+    standard = tuple(os.path.join(sysconfig.get_path(kind), "") for kind in ("stdlib", "platstdlib"))
+
+    def is_local(name: str, module: object) -> bool:
+        if not isinstance(module, ModuleType) or name.partition(".")[0] in (_OWN, "__main__"):
+            return False
+        # The bare dict: asking a lazily loaded module for an attribute would load it.
+        named = object.__getattribute__(module, "__dict__")
+        file = named.get("__file__")
+        if named.get("__name__") != name or not isinstance(file, str) or not file.endswith(".py"):
+            return False
+        path = os.path.abspath(file)
+        if not path.startswith(roots) or path.startswith(standard):
+            return False
+        return f"{os.sep}site-packages{os.sep}" not in path and f"{os.sep}dist-packages{os.sep}" not in path
+
+    return is_local
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__

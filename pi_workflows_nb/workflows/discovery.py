@@ -1,0 +1,151 @@
+"""Finding a workflow by its name or path, and keeping the text of cells.
+
+A name is looked for among the cells of the session, then in `.pi/workflows` of the project, then in
+`~/.pi/agent/workflows`, then among the built-in workflows; the first found is taken. A file `NAME.workflow.py` makes
+the workflow NAME. Nothing here runs a line of what it finds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from pi_workflows_nb.wire.errors import NotFoundError, SourceError
+
+SUFFIX: Final = ".workflow.py"
+BUILTIN_PREFIX: Final = "builtin:"
+BUILTINS: Final[Mapping[str, str]] = {}
+"""Text by name of the workflows that come with the package."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a workflow and where it came from.
+
+    `type` and `ref` identify the place (`builtin` and an id, or `file` and a path or `cell:NAME`); `path` is the file,
+    None for a cell or a built-in.
+    """
+
+    name: str
+    type: Literal["file", "builtin"]
+    ref: str
+    text: str
+    path: Path | None = None
+
+    @property
+    def revision(self) -> str:
+        """The SHA-256 (hex) of the text."""
+        return text_digest(self.text)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The `{"type", "ref", "revision"}` under which a run notes where its workflow came from."""
+        return {"type": self.type, "ref": self.ref, "revision": self.revision}
+
+
+def text_digest(text: str) -> str:
+    """The SHA-256 (hex) of a source's text in UTF-8."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def find(
+    workflow: str | os.PathLike[str], project: Path, cells: Mapping[str, str] | None = None, *, home: Path | None = None
+) -> Source:
+    """Find a workflow's source.
+
+    Takes a name, `builtin:NAME`, or the path of a file (anything with a `/` or ending in `.py`; relative ones start at
+    the project); the project's folder; the texts of the session's cells by name; and the folder of the user's own
+    workflows, `~/.pi/agent/workflows` unless given.
+    Raises NotFoundError, which lists what there is, and SourceError for a file that cannot be read as text.
+    """
+    wanted = os.fspath(workflow)
+    if isinstance(workflow, os.PathLike) or "/" in wanted or os.sep in wanted or wanted.endswith(".py"):
+        path = project / Path(wanted).expanduser()
+        if not path.is_file():
+            raise NotFoundError(f"there is no workflow file {path}")
+        return _read(_name_of(path), path)
+    known: list[str] = []
+    for name, place in _places(project, cells or {}, home):
+        if wanted in (name, f"{BUILTIN_PREFIX}{name}" if place is None else name):
+            return _open(name, place, cells or {})
+        known.append(name)
+    raise NotFoundError(_not_found(wanted, sorted(set(known)), project, home))
+
+
+def available(project: Path, cells: Mapping[str, str] | None = None, *, home: Path | None = None) -> list[str]:
+    """The names `find` knows, sorted; takes the same."""
+    return sorted({name for name, _ in _places(project, cells or {}, home)})
+
+
+def save_cell(text: str, folder: Path) -> Path:
+    """Keep the text of a cell in `folder` under its SHA-256 and give the path; the same text is kept once.
+
+    The folder is made when it is missing; both are for their owner alone.
+    """
+    path = folder / f"{text_digest(text)}.py"
+    if path.exists():
+        return path
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    whole = folder / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
+    descriptor = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text.encode("utf-8", "surrogatepass"))
+    whole.replace(path)
+    return path
+
+
+_Place = Path | Literal["cell"] | None
+
+
+def _places(project: Path, cells: Mapping[str, str], home: Path | None) -> Iterator[tuple[str, _Place]]:
+    for name in cells:
+        yield name, "cell"
+    for folder in _folders(project, home):
+        if folder.is_dir():
+            for path in sorted(folder.glob(f"*{SUFFIX}")):
+                yield _name_of(path), path
+    for name in BUILTINS:
+        yield name, None
+
+
+def _folders(project: Path, home: Path | None) -> tuple[Path, Path]:
+    return project / ".pi" / "workflows", home or Path.home() / ".pi" / "agent" / "workflows"
+
+
+def _open(name: str, place: _Place, cells: Mapping[str, str]) -> Source:
+    if place == "cell":
+        return Source(name, "file", f"cell:{name}", cells[name])
+    if place is None:
+        return Source(name, "builtin", name, BUILTINS[name])
+    assert isinstance(place, Path)
+    return _read(name, place)
+
+
+def _read(name: str, path: Path) -> Source:
+    absolute = path.resolve()
+    try:
+        text = absolute.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"the workflow file {absolute} cannot be read as UTF-8 text: {error}") from error
+    return Source(name, "file", str(absolute), text, absolute)
+
+
+def _name_of(path: Path) -> str:
+    return path.name.removesuffix(SUFFIX).removesuffix(".py")
+
+
+def _not_found(wanted: str, known: list[str], project: Path, home: Path | None) -> str:
+    from difflib import get_close_matches
+
+    own, shared = _folders(project, home)
+    near = get_close_matches(wanted, known, 1)
+    said = f"there is no workflow {wanted!r}"
+    if near:
+        return f"{said}; did you mean {near[0]!r}?"
+    there = f"there are {', '.join(repr(name) for name in known)}" if known else "there is none yet"
+    return f"{said}; {there}. Workflows are %%workflow cells, files *{SUFFIX} in {own} and {shared}, and paths of files"
