@@ -7,8 +7,10 @@ variable that a packed function uses is tried by itself first: only so can an er
 from __future__ import annotations
 
 import dis
+import functools
 import io
 import linecache
+import marshal
 import os
 import pickle
 import sys
@@ -99,14 +101,33 @@ class _TooLarge(PiWorkflowsError):
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """cloudpickle that keeps the server and its like at home."""
+    """cloudpickle that keeps the server and its like at home, and lets code remember the file it came from."""
 
     def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is CodeType:
+            try:
+                return marshal.loads, (marshal.dumps(obj),)
+            except ValueError:
+                return super().reducer_override(obj)
+        if isinstance(obj, functools._lru_cache_wrapper) and _travels(obj.__module__):
+            # By itself it would be looked up by its name in a module that the runner does not have.
+            parameters = obj.cache_parameters()
+            return _cached, (obj.__wrapped__, parameters["maxsize"], parameters["typed"])
         if type(obj).__module__.startswith(_ROOMS_THAT_STAY) and not isinstance(
             obj, type | FunctionType | BaseException
         ):
             raise _Stays(f"a {type(obj).__name__} belongs to the notebook's own process")
         return super().reducer_override(obj)
+
+
+def _cached(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Any:
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+def _travels(module: str) -> bool:
+    packages = module.split(".")
+    names = {".".join(packages[:depth]) for depth in range(1, len(packages) + 1)}
+    return module == "__main__" or not names.isdisjoint(cloudpickle.list_registry_pickle_by_value())
 
 
 class _SurveyingPickler(_Pickler):
@@ -127,6 +148,7 @@ class _Survey:
     """The functions seen and the variables they use."""
 
     def __init__(self, labels: dict[int, str]) -> None:
+        self._is_installed = _installation()
         self._labels = labels
         self._sizes: dict[tuple[str, int], int] = {}
         self._users: dict[tuple[str, int], list[str]] = {}
@@ -136,6 +158,8 @@ class _Survey:
     def visit(self, function: FunctionType) -> None:
         """Note the function's file, and try every variable it uses."""
         filename = function.__code__.co_filename
+        if filename == "<string>" or self._is_installed(filename):
+            return  # generated, as the methods of a dataclass are, or a library's
         if filename not in self.lines:
             text = "".join(linecache.getlines(filename, function.__globals__))
             if text:
@@ -239,7 +263,7 @@ def _local_modules_by_value(project: Path) -> Iterator[None]:
 
 def _locality(project: Path) -> Callable[[str, object], bool]:
     roots = tuple({os.path.join(str(folder), "") for folder in (project.absolute(), project.resolve())})
-    standard = tuple(os.path.join(sysconfig.get_path(kind), "") for kind in ("stdlib", "platstdlib"))
+    is_installed = _installation()
 
     def is_local(name: str, module: object) -> bool:
         if not isinstance(module, ModuleType) or name.partition(".")[0] in (_OWN, "__main__"):
@@ -250,11 +274,19 @@ def _locality(project: Path) -> Callable[[str, object], bool]:
         if named.get("__name__") != name or not isinstance(file, str) or not file.endswith(".py"):
             return False
         path = os.path.abspath(file)
-        if not path.startswith(roots) or path.startswith(standard):
-            return False
-        return f"{os.sep}site-packages{os.sep}" not in path and f"{os.sep}dist-packages{os.sep}" not in path
+        return path.startswith(roots) and not is_installed(path)
 
     return is_local
+
+
+def _installation() -> Callable[[str], bool]:
+    standard = tuple(os.path.join(sysconfig.get_path(kind), "") for kind in ("stdlib", "platstdlib"))
+    packages = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
+
+    def is_installed(path: str) -> bool:
+        return path.startswith(standard) or any(folder in path for folder in packages)
+
+    return is_installed
 
 
 def _reason(error: Exception) -> str:

@@ -121,7 +121,10 @@ def _plain(value: Any) -> Any:
         return value
     if hasattr(type(value), "model_dump"):
         return value.model_dump(mode="json")
-    if dataclasses.is_dataclass(value) or hasattr(type(value), "__attrs_attrs__") or isinstance(value, msgspec.Struct):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        # asdict, because msgspec leaves out fields that still have their class's default.
+        return msgspec.to_builtins(dataclasses.asdict(value))
+    if hasattr(type(value), "__attrs_attrs__") or isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
     return value
 
