@@ -368,6 +368,7 @@ def _end(
     )
     if status == "completed":
         code = None
+        cancel_interrupted(connection, run.run_id, now)
     else:
         code = status
         _sweep_dependents(connection, run, error_hash, now, actor)
