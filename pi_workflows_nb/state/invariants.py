@@ -1,7 +1,7 @@
 """What an invariant of the state file is.
 
-Each is a query that gives `id, what is, what should be` of the rows that break it, in one pass over whole tables. A file
-that another implementation made may deviate where it writes a run and its queue row apart from each other, and sweeps
+Each is a query that gives `id, what is, what should be` of the rows that break it, in one pass over whole tables. A
+file that another implementation made may deviate where it writes a run and its queue row apart, and sweeps
 what depends on a run only when it is cancelled: there a rule only warns, or does not apply.
 """
 

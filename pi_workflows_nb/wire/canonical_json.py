@@ -48,7 +48,7 @@ def encode(value: Any) -> bytes:
     except UnicodeEncodeError:
         pass  # a surrogate somewhere, which the exact way joins or escapes
     except RecursionError:
-        _too_deep(())
+        _out_of_stack()
     return _encode_exactly(value)
 
 
@@ -65,13 +65,13 @@ def decode(data: bytes | memoryview) -> Any:
     except msgspec.DecodeError:
         pass  # broken, or a lone surrogate; the slow reader knows which
     except RecursionError:
-        _too_deep(())
+        _out_of_stack()
     try:
         return json.loads(
             data.decode("utf-8"), parse_int=_read_integer, parse_float=_read_float, parse_constant=_refuse_constant
         )
     except RecursionError:
-        _too_deep(())
+        _out_of_stack()
     except NotJsonError:
         raise
     except ValueError as error:
@@ -129,7 +129,7 @@ def _encode_exactly(value: Any) -> bytes:
     try:
         _write(value, parts, (), 0)
     except RecursionError:
-        _too_deep(())
+        _out_of_stack()
     text = "".join(parts)
     try:
         return text.encode("utf-8")
@@ -245,6 +245,10 @@ def _refuse_constant(text: str) -> NoReturn:
 def _too_deep(path: _Path) -> NoReturn:
     message = f"nested deeper than {MAX_DEPTH} levels, or a container that holds itself"
     raise NotJsonError(message, _spell(path)) from None
+
+
+def _out_of_stack() -> NoReturn:
+    raise NotJsonError("nested too deeply for what is left of this thread's stack") from None
 
 
 def _shown(value: object) -> str:
