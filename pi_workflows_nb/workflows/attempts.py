@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pi_workflows_nb.wire.errors import SessionRequiredError, WorkflowDefinitionError, WorkflowInputError
+from pi_workflows_nb.wire.errors import SessionRequiredError, WorkflowDefinitionError
 from pi_workflows_nb.workflows.context import Context, EffectHandle, Rejected
 from pi_workflows_nb.workflows.history import to_canonical
 from pi_workflows_nb.workflows.nodes import Action, Agent, Callback, Checkpoint, Decision, Node, Shell
@@ -39,7 +39,8 @@ class Attempt:
 
     def program(self) -> Callable[[], bytes | None]:
         """What is to be called; it gives the output as canonical JSON, None after a rejection."""
-        return _PROGRAMS[self.node.kind].__get__(self)
+        program: Callable[[], bytes | None] = _PROGRAMS[self.node.kind].__get__(self)
+        return program
 
     def progress(self) -> tuple[bool, bool, bool]:
         """What is known now: begun, done, rejected."""
@@ -90,6 +91,8 @@ class Attempt:
         self.begun = True
 
     def _agent(self) -> bytes:
+        from pi_workflows_nb.workflows.inputs import accept_value
+
         node, context = cast("Agent", self.node), self.context
         prompt = self.callbacks.invoke(cast("Callback", node.fn), context)
         if not isinstance(prompt, str):
@@ -108,37 +111,11 @@ class Attempt:
             prompt, node.expected_output, choices, context.node_id, context.attempt_number, context.input
         )
         answer = self.callbacks.invoke(getattr(self.executor, "run", self.executor), request)
-        return to_canonical(self._accepted(node, answer))
-
-    def _accepted(self, node: Agent, answer: Any) -> Any:
-        from pi_workflows_nb.workflows.inputs import validated
-
-        if isinstance(node, Decision):
-            answer = picked(node, answer)
-        if node.validate is not None:
-            answer = validated(node.validate, answer, f"node {self.context.node_id!r}", self.callbacks.invoke)
-            if isinstance(node, Decision):
-                answer = picked(node, answer)
-        return answer
+        return to_canonical(accept_value(node, answer))
 
     def _checkpoint(self) -> bytes:
         node = cast("Checkpoint", self.node)
         return b"null" if node.fn is None else to_canonical(self.callbacks.invoke(node.fn, self.context))
-
-
-def picked(node: Decision, answer: Any) -> dict[str, str]:
-    """Give a decision's output from an answer: one of its choices, plain or under its field.
-
-    Any other answer raises `WorkflowInputError`, which lists the choices.
-    """
-    choice = answer.get(node.field) if isinstance(answer, Mapping) else answer
-    if isinstance(choice, str) and choice in node.choices:
-        return {node.field: str(choice)}
-    shown = repr(answer)
-    shown = shown if len(shown) <= 200 else shown[:199] + "…"
-    raise WorkflowInputError(
-        f"node {node.name!r}: the answer {shown} is none of its choices: {', '.join(map(repr, node.choices))}"
-    )
 
 
 _PROGRAMS: Final[dict[str, Any]] = {

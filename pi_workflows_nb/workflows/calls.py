@@ -1,9 +1,9 @@
 """The two threads of a run: one works, one watches.
 
-The *worker* walks the graph and calls user code right where it stands; between two nodes nothing has to change threads,
-which would cost more than most nodes do. The *watcher* is whoever started the run. It sleeps until a deadline passes, the
-run is cancelled, the store wants attention, or async code asks for something, and it can do all of that while user code
-is busy, because one lock, the baton, is free exactly while user code runs.
+The *worker* walks the graph and calls user code right where it stands; between two nodes nothing has to change
+threads, which would cost more than most nodes do. The *watcher* is whoever started the run. It sleeps until a deadline
+passes, the run is cancelled, the store wants attention, or async code asks for something, and it can do all of that
+while user code is busy, because one lock, the baton, is free exactly while user code runs.
 
 Code that has not stopped a moment after its deadline is left behind: the watcher ends its attempt in its place, and the
 walk goes on on a new worker, if the process goes on at all.
@@ -160,7 +160,7 @@ class Callbacks:
             )
         if inspect.isgenerator(value) or inspect.isasyncgen(value):
             raise WorkflowDefinitionError(
-                f"{_named(function)} gave a generator, of which nothing has run: return a value, as list(…), not `yield`"
+                f"{_named(function)} gave a generator, of which nothing has run: return a value, as list(…), no `yield`"
             )
         return value
 
@@ -262,10 +262,11 @@ class Callbacks:
         self._events.put(_CANCEL)
 
     def interrupt(self) -> Call | None:
-        """Tell the code that runs to stop, and nothing else; gives its call.
+        """Tell the code that runs to stop and propose nothing more; gives its call.
 
         For the end of the process, in a handler of a signal on the watcher, which may hold the baton just then.
         """
+        self._over = True
         call = self._now
         if call is not None and call.stopping is None:
             self._stop(call, "cancelled")
@@ -335,7 +336,6 @@ class Callbacks:
             question.answer(None)
 
     def _leave(self) -> None:
-        self._over = True
         self.interrupt()
         self._nudges.put(None)
         gone = PiWorkflowsError("the run is over; nothing of it is accepted any more")

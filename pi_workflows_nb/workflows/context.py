@@ -36,8 +36,8 @@ class EffectHandle:
     """The recorded effect of the action that runs.
 
     `idempotency_key` is the same in every try of this visit, so that the system that is changed can tell a repetition;
-    `attempt_number` counts the calls under that key from 1. What is assigned to `external_ref` (text) is stored with the
-    effect.
+    `attempt_number` counts the calls under that key from 1. What is assigned to `external_ref` (text) is stored with
+    the effect.
     """
 
     __slots__ = ("attempt_number", "external_ref", "idempotency_key")
@@ -104,7 +104,8 @@ class Context:
     @property
     def results(self) -> dict[str, dict[str, Any]]:
         """The newest result record of each node: index, nodeId, attemptId, attemptNumber, nodeType, outcome, output,
-        error, startedAt and finishedAt (milliseconds since the epoch)."""
+        error, startedAt and finishedAt (milliseconds since the epoch).
+        """
         copies = self._copies
         if "results" not in copies:
             copies["results"] = self._history.copy_results()
@@ -153,7 +154,7 @@ class Context:
         """
         if self._publish is None:
             raise WorkflowDefinitionError(
-                f"node {self.node_id!r} ({self._kind}): agents and actions publish updates, a {self._kind} node does not"
+                f"node {self.node_id!r}: agents and actions publish updates, a {self._kind} node does not"
             )
         return self._publish(self.attempt_id, type, key, checked_update(type, key, data))
 

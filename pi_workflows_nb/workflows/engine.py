@@ -1,8 +1,8 @@
 """The walk through the graph: one node at a time, each end proposed together with the next start.
 
 The engine knows nothing of files and processes. What it holds to: nothing but a compute node starts before everything
-proposed is durable; an effect is reserved before the code that applies it is called, and settled with the outcome of its
-node; a node whose time is over is given up at once, whether its code listens or not.
+proposed is durable; an effect is reserved before the code that applies it is called, and settled with the outcome of
+its node; a node whose time is over is given up at once, whether its code listens or not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pi_workflows_nb.wire.errors import (
     EffectRequestConflictError,
-    PiWorkflowsError,
     RoutingError,
     StoppedByServer,
     WorkflowDefinitionError,
@@ -112,7 +111,7 @@ class WorkflowEngine:
         self._store: ExecutionStore = LocalStore() if store is None else store
         self._walk: _Walk | None = None
 
-    def run(self, workflow: Workflow, input: Any = None, *, resume: bool = False) -> RunResult:  # noqa: A002
+    def run(self, workflow: Workflow, input: Any = None, *, resume: bool = False) -> RunResult:
         """Walk the workflow to its end, or to a checkpoint, and say how it ended.
 
         `input` is any JSON value that the workflow's own `input` accepts; a store that holds the run already has one.
@@ -167,7 +166,8 @@ class _Walk:
         finished: NodeFinished | None = None
         while isinstance(step, _Next):
             if step.not_before is not None:
-                finished = self._say(finished)
+                self._say(finished)
+                finished = None
                 self._store.settle()
                 self.callbacks.pause((step.not_before - _now()) / 1000)
             if self.callbacks.cancel_asked:
@@ -208,7 +208,7 @@ class _Walk:
         return RunEnd(
             "failed",
             error=f"the run has taken {len(self._history.steps)} steps, and max_steps={allowed} allows no more; "
-            f"{step.node_id!r} would have been next. Give the workflow a larger max_steps if it is meant to go on for so long",
+            f"{step.node_id!r} would have been next. Give the workflow a larger max_steps if it is meant to go on",
         )
 
     def _route(self, step: StepRecord) -> _Next | RunEnd:
@@ -252,7 +252,8 @@ class _Walk:
         )
         seconds = node.timeout
         if callable(seconds):
-            before = self._say(before)
+            self._say(before)
+            before = None
             self._current = current = _Current(node, step, context, number, TIMEOUT_ANSWER_SECONDS)
             ending = self._ask_timeout(current)
             self._start(current, before)
@@ -308,7 +309,7 @@ class _Walk:
             return _Ending("failed", error=error_text(error))
         if reservation.state == "ambiguous":
             raise StoppedByServer(
-                f"the effect of node {current.step.node_id!r} may have happened; a person must confirm it or ask for a new try"
+                f"the effect of node {current.step.node_id!r} may have happened; a person must confirm it or retry it"
             )
         if reservation.state == "applied":
             return _Ending("ok", output=to_canonical(reservation.result))

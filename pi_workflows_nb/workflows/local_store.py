@@ -1,7 +1,7 @@
 """A store in memory, for direct runs and for trying workflows out.
 
-It keeps the same record of a run as a file does, so a run can be stopped and gone on with, and effects are adopted under
-their keys, as long as the object lives.
+It keeps the same record of a run as a file does, so a run can be stopped and gone on with, and effects are adopted
+under their keys, as long as the object lives.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LocalStore:
         self._state: RunState | None = None
         self._running: NodeStarted | None = None
 
-    def begin(self, workflow: Workflow, input: Any) -> None:  # noqa: A002
+    def begin(self, workflow: Workflow, input: Any) -> None:
         """Take a new run in: its input is validated, its title made, and what the store held before is forgotten."""
         from pi_workflows_nb.workflows.inputs import make_title, normalize_input
         from pi_workflows_nb.workflows.validation import validate
@@ -174,5 +174,5 @@ class LocalStore:
 
     def _known(self) -> RunState:
         if self._state is None:
-            raise NotFoundError("this store holds no run; WorkflowEngine.run(workflow, input) without resume begins one")
+            raise NotFoundError("this store holds no run; WorkflowEngine.run(workflow, input) begins one")
         return self._state

@@ -21,9 +21,9 @@ RunState: TypeAlias = dict[str, Any]
 """From where a run goes on, a JSON object.
 
 `runId`, `workflowName`, `title` (or None), `input`; `steps`: records with index, nodeId, attemptId, attemptNumber,
-nodeType, outcome, output, error, startedAt, finishedAt (milliseconds since the epoch), those of earlier runs of the chain
-included; `attemptCounts`: attempts so far by node; `pending`: None, or the node to run now as nodeId, tries (failed tries
-already used for this step) and failedAt (milliseconds, when the last of them ended, or None).
+nodeType, outcome, output, error, startedAt, finishedAt (milliseconds since the epoch), those of earlier runs of the
+chain included; `attemptCounts`: attempts so far by node; `pending`: None, or the node to run now as nodeId, tries
+(failed tries already used for this step) and failedAt (milliseconds, when the last of them ended, or None).
 """
 
 
@@ -108,8 +108,11 @@ class EffectReservation:
 
 
 class ExecutionStore(Protocol):
-    """Where a run is kept. Every method is called on the engine's thread only and raises `StoppedByServer` when the
-    run is no longer this process's to change."""
+    """Where a run is kept.
+
+    The engine calls one method at a time, whichever of its threads it is on. Every method raises `StoppedByServer` when
+    the run is no longer this process's to change.
+    """
 
     def initialize(self) -> RunState:
         """Begin a run (or a continuation, whose steps are its parent's)."""

@@ -24,7 +24,7 @@ def checked_update(update_type: Any, key: Any, data: Any) -> bytes:
     """Give the canonical JSON of an update's data, or raise `UpdateError` or `NotJsonError`."""
     if not isinstance(update_type, str) or not TYPE.fullmatch(update_type):
         raise UpdateError(
-            f"publish_update: {update_type!r} cannot be a type; use lower-case letters, digits, `.` and `-`, as 'progress'"
+            f"publish_update: {update_type!r} cannot be a type; use lower-case letters, digits, `.`, `-`, as 'progress'"
         )
     if not isinstance(key, str) or not KEY.fullmatch(key):
         raise UpdateError(
@@ -35,8 +35,8 @@ def checked_update(update_type: Any, key: Any, data: Any) -> bytes:
     encoded = to_canonical(data)
     if len(encoded) > MAX_BYTES:
         raise UpdateError(
-            f"publish_update: the data of {update_type}/{key} has {len(encoded):,} bytes of JSON; at most {MAX_BYTES:,} fit. "
-            "Return large values from the node instead"
+            f"publish_update: the data of {update_type}/{key} has {len(encoded):,} bytes of JSON, and {MAX_BYTES:,} is "
+            "the most. Return large values from the node instead"
         )
     return encoded
 
@@ -56,14 +56,14 @@ class UpdateLimits:
         self._at = now
         if self._tokens < 1:
             raise UpdateError(
-                f"publish_update: too many updates; a run may publish {PER_SECOND:.0f} a second and {BURST:.0f} at once. "
-                "Publish every so often, not for every item"
+                f"publish_update: too many updates; a run may publish {PER_SECOND:.0f} a second and {BURST:.0f} at "
+                "once. Publish every so often, not for every item"
             )
         if (update_type, key) not in self._pairs:
             if len(self._pairs) >= MAX_PAIRS:
                 raise UpdateError(
-                    f"publish_update: {update_type}/{key} would be one pair of type and key too many; a run has at most "
-                    f"{MAX_PAIRS:,}. Use a key again: its newest data is what is shown"
+                    f"publish_update: {update_type}/{key} would be one pair of type and key too many; a run has at "
+                    f"most {MAX_PAIRS:,}. Use a key again: its newest data is what is shown"
                 )
             self._pairs.add((update_type, key))
         self._tokens -= 1

@@ -1,0 +1,90 @@
+"""Questions about a source that only its own code can answer: one line in, one line out, and the process ends.
+
+`describe` gives what must be known of a workflow before a run of it is committed; `validate` what a node makes of a
+value that was submitted to it.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Final
+
+from pi_workflows_nb.wire import canonical_json
+from pi_workflows_nb.wire.errors import NotFoundError, PiWorkflowsError, ProtocolError, SourceError
+from pi_workflows_nb.workflows.definition import Workflow
+from pi_workflows_nb.workflows.inputs import accept_value, make_title, normalize_input
+from pi_workflows_nb.workflows.snapshot import definition_digest, definition_snapshot
+from pi_workflows_nb.workflows.sources import LoadedSource, load
+from pi_workflows_nb.workflows.tracebacks import error_text
+from pi_workflows_nb.workflows.validation import validate
+
+MAX_QUESTION_BYTES: Final = 256 << 20
+
+
+def serve(channel: socket.socket) -> None:
+    """Read one question and answer it.
+
+    `{"op": "describe", "source", "name", "input"}` gives snapshot, digest (hex), input, title, mode and name;
+    `{"op": "validate", "source", "nodeId", "value"}` gives the value to keep. An answer is `{"ok": true, "result"}` or
+    `{"ok": false, "error", "kind"}`, where kind names a class of this project's errors.
+    """
+    with channel.makefile("rwb") as stream:
+        line = stream.readline(MAX_QUESTION_BYTES)
+        stream.write(canonical_json.encode(answer(line)) + b"\n")
+
+
+def answer(line: bytes) -> dict[str, Any]:
+    """Give the answer to one question."""
+    try:
+        question = canonical_json.decode(line)
+        operation = _OPERATIONS.get(question["op"])
+        if operation is None:
+            raise ProtocolError(f"there is no question {question['op']!r}")
+        return {"ok": True, "result": operation(question)}
+    except PiWorkflowsError as error:
+        return {"ok": False, "error": str(error), "kind": type(error).__name__}
+    except BaseException as error:
+        return {"ok": False, "error": error_text(error), "kind": SourceError.__name__}
+
+
+def needs_session(workflow: Workflow, source: LoadedSource) -> bool:
+    """Whether a run of the workflow needs a session: it asks an agent, and no agent came with the source."""
+    return source.agent is None and any(node.type == "agent" for node in workflow.nodes.values())
+
+
+def _describe(question: dict[str, Any]) -> dict[str, Any]:
+    source = load(_inline(question["source"]), name=question.get("name"))
+    workflow = _workflow(source)
+    validate(workflow)
+    snapshot = definition_snapshot(workflow)
+    given = normalize_input(workflow, _inline(question.get("input")))
+    return {
+        "digest": definition_digest(snapshot).hex(),
+        "input": given,
+        "mode": "interactive" if needs_session(workflow, source) else "headless",
+        "name": workflow.name,
+        "snapshot": snapshot,
+        "title": make_title(workflow, given),
+    }
+
+
+def _validate(question: dict[str, Any]) -> dict[str, Any]:
+    workflow = _workflow(load(_inline(question["source"]), name=question.get("name")))
+    node = workflow.nodes.get(question["nodeId"])
+    if node is None:
+        raise NotFoundError(f"workflow {workflow.name!r} has no node {question['nodeId']!r}")
+    return {"value": accept_value(node, _inline(question["value"]))}
+
+
+def _workflow(source: LoadedSource) -> Workflow:
+    if source.workflow is None:
+        raise SourceError("the source holds no workflow")
+    return source.workflow
+
+
+def _inline(value: Any) -> Any:
+    """A value as it is, or as the `{"inline": …}` of the other frames."""
+    return value["inline"] if isinstance(value, dict) and set(value) == {"inline"} else value
+
+
+_OPERATIONS: Final = {"describe": _describe, "validate": _validate}

@@ -1,0 +1,183 @@
+"""The runner's only store: it knows nothing but the server's answers, and can only propose."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Raw
+
+from pi_workflows_nb.wire.canonical_json import decode as decode_json
+from pi_workflows_nb.wire.errors import EffectRequestConflictError, ProtocolError
+from pi_workflows_nb.wire.identities import utf8
+from pi_workflows_nb.wire.runner_messages import (
+    INLINE_BYTES,
+    RUN_AHEAD_SECONDS,
+    EffectSettlement,
+    End,
+    Exiting,
+    Finished,
+    ReserveEffect,
+    Snapshot,
+    Started,
+    Update,
+    Value,
+    encode,
+    kind_of,
+    revisions_of,
+)
+from pi_workflows_nb.workflows.store import (
+    EffectReservation,
+    NodeFinished,
+    NodeStarted,
+    ProposedTransition,
+    Recovery,
+    RunEnd,
+    RunState,
+)
+
+if TYPE_CHECKING:
+    from pi_workflows_nb.runner.output import AttemptLog
+    from pi_workflows_nb.runner.transport import Transport
+
+PATH: Final = "server://pi-workflows-state"
+_NOTHING: Final = b"{}"
+
+
+class ServerBackedWorkflowStore:
+    """An `ExecutionStore` over a runner's channel.
+
+    `window` is how many proposals may have no answer while compute nodes go on; 1 waits for each. `path` is the name of
+    the store wherever one is shown.
+    """
+
+    path = PATH
+
+    def __init__(self, transport: Transport, log: AttemptLog, window: int) -> None:
+        self._transport = transport
+        self._log = log
+        self._ahead = max(1, window) - 1
+        self._revision = 0
+
+    def initialize(self) -> RunState:
+        """Begin the run, or the continuation."""
+        return self._state("store.initializeRun")
+
+    def prepare_resume(self) -> RunState:
+        """Go on from the last durable boundary."""
+        return self._state("store.prepareRunResume")
+
+    def propose(self, transition: ProposedTransition) -> None:
+        """Send a transition; returns at once when the node that starts is a compute node and the window allows it."""
+        finished, started = transition.finished, transition.started
+        if finished is not None:
+            self._log.end_attempt(finished.attempt_id)
+        snapshot = Snapshot(
+            transition.abandoned,
+            None if transition.end is None else self._end(transition.end),
+            None if finished is None else self._finished(finished),
+            None if started is None else _started(started),
+        )
+        attempt = started.attempt_id if finished is None and started is not None else None
+        if finished is not None:
+            attempt = finished.attempt_id
+        transport = self._transport
+        transport.send(kind_of(snapshot), "store.writeSnapshot", encode(snapshot), self._revision, attempt)
+        self._revision += revisions_of(snapshot)
+        if transition.abandoned:
+            self.leave()
+        if started is not None and started.node_type == "compute":
+            transport.wait(self._ahead, RUN_AHEAD_SECONDS)
+        else:
+            transport.wait(0)
+
+    def settle(self) -> None:
+        """Return when everything sent was answered."""
+        self._transport.wait(0)
+
+    def reserve_effect(
+        self, attempt_id: str, effect_type: str, key: str, recovery: Recovery, request: bytes
+    ) -> EffectReservation:
+        """Have an effect recorded, or adopted."""
+        wish = ReserveEffect(attempt_id, effect_type, key, recovery, self._value(request))
+        answer = self._transport.ask(
+            "effect.reserve", "store.reserveEffect", encode(wish), self._revision, attempt_id, refusable=True
+        )
+        if answer.outcome == "rejected":
+            raise EffectRequestConflictError((answer.error or "").removeprefix("conflict: "))
+        found = decode_json(self._transport.bytes_of(answer.result, self._revision))
+        return EffectReservation(found["effectId"], found["state"], found.get("result"), found["attemptNumber"])
+
+    def publish_update(self, attempt_id: str, update_type: str, key: str, data: bytes) -> None:
+        """Have an update stored."""
+        update = Update(attempt_id, self._value(data), key, update_type)
+        self._transport.ask("node.update", "store.publishUpdate", encode(update), self._revision, attempt_id)
+        self._revision += 1
+
+    def attend(self, wake: Callable[[], None]) -> None:
+        """Have `settle` called when something must be sent again while a node's code runs."""
+        self._transport.on_trouble = wake
+
+    def leave(self, reason: str = "done", detail: str | None = None) -> None:
+        """Say why this process ends, once everything is answered, and end it."""
+        self._transport.wait(0)
+        exiting = encode(Exiting(None if detail is None else _plain(detail), reason))  # type: ignore[arg-type]
+        self._transport.ask("runner.exiting", "runner.exiting", exiting, self._revision)
+        self._log.flush()
+        os._exit(0)
+
+    def _state(self, operation: str) -> RunState:
+        answer = self._transport.ask("runner.progress", operation, _NOTHING, self._revision)
+        if answer.revision is None:
+            raise ProtocolError("the state of the run came without its revision")
+        self._revision = answer.revision
+        state: Any = decode_json(self._transport.bytes_of(answer.result, self._revision))
+        return state  # type: ignore[no-any-return]
+
+    def _value(self, data: bytes) -> Value:
+        if len(data) <= INLINE_BYTES:
+            return Value(inline=Raw(data))
+        return self._transport.value(data, self._revision)
+
+    def _finished(self, finished: NodeFinished) -> Finished:
+        effect = finished.effect
+        return Finished(
+            finished.attempt_id,
+            None
+            if effect is None
+            else EffectSettlement(
+                effect.effect_id, None if effect.external_ref is None else _plain(effect.external_ref), effect.outcome
+            ),
+            None if finished.error is None else _plain(finished.error),
+            finished.finished_at,
+            finished.node_id,
+            finished.outcome,
+            None if finished.output is None else self._value(finished.output),
+            finished.step,
+        )
+
+    def _end(self, end: RunEnd) -> End:
+        return End(
+            end.detail,
+            None if end.error is None else _plain(end.error),
+            None if end.output is None else self._value(end.output),
+            end.status,
+        )
+
+
+def _started(started: NodeStarted) -> Started:
+    return Started(
+        started.attempt_id,
+        started.deadline_at,
+        started.node_id,
+        started.node_type,
+        started.number,
+        started.retry_on_timeout,
+        started.started_at,
+    )
+
+
+def _plain(text: str) -> str:
+    """A text without lone surrogates, which no text of the file may hold."""
+    return text if text.isascii() else utf8(text).decode()

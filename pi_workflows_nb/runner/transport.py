@@ -1,0 +1,305 @@
+"""The runner's end of its channel: proposals out, answers in, in one order.
+
+Sending happens on whichever thread holds the engine's baton; one thread reads. Each answer belongs to the oldest
+message that has none yet. Three things end the process on the spot, since whatever it still did would be for nothing:
+a refusal, the loss of its claim, and the end of the stream. `unavailable` (a full disk) is no refusal: that message and
+all sent after it are sent again, as they were.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import socket
+import struct
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from time import monotonic, sleep
+from typing import Final, NoReturn
+
+import msgspec
+from msgspec import Raw
+
+from pi_workflows_nb.wire.canonical_json import decode as decode_json
+from pi_workflows_nb.wire.errors import ProtocolError
+from pi_workflows_nb.wire.identities import new_id
+from pi_workflows_nb.wire.runner_messages import (
+    INLINE_BYTES,
+    LAUNCH_SCHEMA,
+    MAX_FRAME_BYTES,
+    MESSAGE_SCHEMA,
+    PART_BYTES,
+    RESPONSE_SCHEMA,
+    ContentRead,
+    ContentRef,
+    ContentWrite,
+    Kind,
+    LaunchEnvelope,
+    RunnerMessage,
+    RunnerResponse,
+    Value,
+    encode,
+)
+
+EXIT_GONE: Final = 74
+"""The stream ended: the server is gone."""
+
+EXIT_REFUSED: Final = 75
+"""The run is no longer this process's to change."""
+
+EXIT_PROTOCOL: Final = 76
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+TICK_SECONDS: Final = 2
+_READ_BYTES: Final = 1 << 18
+_decode: Final = msgspec.json.Decoder(RunnerResponse).decode
+
+
+class _Sent:
+    __slots__ = ("at", "frame", "message_id", "refusable", "response")
+
+    def __init__(self, message_id: str, frame: bytes, *, refusable: bool) -> None:
+        self.message_id = message_id
+        self.frame = frame
+        self.refusable = refusable
+        self.at = 0.0
+        self.response: RunnerResponse | None = None
+
+
+class Transport:
+    """Speaks frames over a socket.
+
+    `tick` is called on the reading thread after every two seconds in which nothing arrived.
+    """
+
+    def __init__(self, channel: socket.socket, tick: Callable[[], None]) -> None:
+        self._channel = channel
+        self._tick = tick
+        self._rest = bytearray()
+        self._lines: deque[bytes] = deque()
+        self._envelope: LaunchEnvelope | None = None
+        self._unanswered: deque[_Sent] = deque()
+        self._again: list[_Sent] = []
+        self._pause = FIRST_PAUSE
+        self._wanted = False
+        self._woken: SimpleQueue[None] = SimpleQueue()
+        self._uploaded: set[str] = set()
+        self.on_trouble: Callable[[], None] = lambda: None
+
+    # -- before the reading thread ------------------------------------------------------------------------------------
+
+    def receive_line(self) -> bytes:
+        """The next line, on this thread; ends the process when the stream does."""
+        while not self._lines:
+            self._lines.extend(self._receive())
+        return self._lines.popleft()
+
+    def receive_response(self, data: bytes) -> bool:
+        """Take a line for an answer if it is one; for the time before `start_reading`."""
+        try:
+            response = _decode(data)
+        except msgspec.ValidationError:
+            return False
+        self._take(response)
+        return True
+
+    def launched(self, envelope: LaunchEnvelope) -> None:
+        """Know what every message must name."""
+        self._envelope = envelope
+
+    def start_reading(self) -> None:
+        """Read on a thread from now on, and notice there when the server goes."""
+        timeout = struct.pack("@ll", TICK_SECONDS, 0)
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
+        threading.Thread(target=self._read, name="answers", daemon=True).start()
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        kind: Kind,
+        operation: str,
+        payload: bytes,
+        expected_revision: int,
+        attempt_id: str | None = None,
+        *,
+        refusable: bool = False,
+    ) -> _Sent:
+        """Send a message and give what its answer will be found in."""
+        envelope = self._envelope
+        assert envelope is not None
+        message_id = new_id()
+        message = RunnerMessage(
+            attempt_id,
+            expected_revision,
+            envelope.generation,
+            kind,
+            LAUNCH_SCHEMA,
+            message_id,
+            operation,
+            Raw(payload),
+            envelope.run_id,
+            envelope.runner_epoch,
+            MESSAGE_SCHEMA,
+        )
+        frame = encode(message) + b"\n"
+        if len(frame) > MAX_FRAME_BYTES:
+            raise ProtocolError(f"a message of {len(frame):,} bytes does not fit into a frame ({operation})")
+        sent = _Sent(message_id, frame, refusable=refusable)
+        self._post(sent)
+        return sent
+
+    def ask(
+        self,
+        kind: Kind,
+        operation: str,
+        payload: bytes,
+        expected_revision: int,
+        attempt_id: str | None = None,
+        *,
+        refusable: bool = False,
+    ) -> RunnerResponse:
+        """Send a message and wait for its answer; a refusal is given back only where `refusable` says so."""
+        sent = self.send(kind, operation, payload, expected_revision, attempt_id, refusable=refusable)
+        self.wait(0)
+        assert sent.response is not None
+        return sent.response
+
+    def wait(self, most: int, age: float | None = None) -> None:
+        """Wait until at most `most` messages have no answer, the oldest of them younger than `age` seconds."""
+        unanswered = self._unanswered
+        while True:
+            if self._again:
+                if not unanswered:
+                    self._send_again()
+                    continue
+            elif len(unanswered) <= most:
+                if age is None or not unanswered:
+                    return
+                try:
+                    if monotonic() - unanswered[0].at <= age:
+                        return
+                except IndexError:
+                    return
+            # What is checked after `_wanted` was set cannot change without a wake-up.
+            if not self._wanted:
+                self._wanted = True
+                continue
+            self._woken.get()
+
+    def value(self, data: bytes, expected_revision: int) -> Value:
+        """A value for a message: inline, or, when it is large, transferred first and named by its digest."""
+        if len(data) <= INLINE_BYTES:
+            return Value(inline=Raw(data))
+        digest = hashlib.sha256(data).hexdigest()
+        if digest not in self._uploaded:
+            self.wait(0)
+            for offset in range(0, len(data), PART_BYTES):
+                part = base64.b64encode(memoryview(data)[offset : offset + PART_BYTES]).decode("ascii")
+                written = ContentWrite(part, len(data), "application/json", offset, digest)
+                self.ask("runner.progress", "content.write", encode(written), expected_revision)
+            self._uploaded.add(digest)
+        return Value(content=ContentRef(len(data), "application/json", digest))
+
+    def bytes_of(self, value: Value | None, expected_revision: int) -> bytes:
+        """The bytes of a value that was received, fetched in parts when it was too large for its frame."""
+        if value is None:
+            raise ProtocolError("an answer lacks its result")
+        if not isinstance(value.content, ContentRef):
+            if not isinstance(value.inline, Raw):
+                raise ProtocolError("a value holds neither bytes nor a reference")
+            return bytes(value.inline)
+        wanted, data = value.content, bytearray()
+        while len(data) < wanted.bytes:
+            wish = ContentRead(len(data), wanted.sha256)
+            answer = self.ask("runner.progress", "content.read", encode(wish), expected_revision).result
+            if answer is None or not isinstance(answer.inline, Raw):
+                raise ProtocolError("a part of a value did not come inline")
+            part = base64.b64decode(decode_json(bytes(answer.inline))["base64"])
+            if not part:
+                break
+            data += part
+        if len(data) != wanted.bytes or hashlib.sha256(data).hexdigest() != wanted.sha256:
+            raise ProtocolError("a transferred value does not have the length and digest that were promised")
+        return bytes(data)
+
+    def _post(self, sent: _Sent) -> None:
+        sent.at = monotonic()
+        self._unanswered.append(sent)
+        try:
+            self._channel.sendall(sent.frame)
+        except OSError:
+            os._exit(EXIT_GONE)
+
+    def _send_again(self) -> None:
+        sleep(self._pause)
+        self._pause = min(LONGEST_PAUSE, self._pause * 2)
+        again, self._again = self._again, []
+        for sent in again:
+            self._post(sent)
+
+    # -- receiving ----------------------------------------------------------------------------------------------------
+
+    def _receive(self) -> list[bytes]:
+        while True:
+            try:
+                data = self._channel.recv(_READ_BYTES)
+            except BlockingIOError:
+                self._tick()
+                continue
+            except OSError:
+                data = b""
+            if not data:
+                os._exit(EXIT_GONE)
+            if not self._rest and data.endswith(b"\n"):
+                return data[:-1].split(b"\n")
+            self._rest += data
+            end = self._rest.rfind(b"\n")
+            if end < 0:
+                continue
+            lines = bytes(self._rest[:end]).split(b"\n")
+            del self._rest[: end + 1]
+            return lines
+
+    def _read(self) -> NoReturn:
+        while True:
+            while self._lines:
+                self._hear(self._lines.popleft())
+            self._lines.extend(self._receive())
+
+    def _hear(self, line: bytes) -> None:
+        try:
+            self._take(_decode(line))
+        except (msgspec.MsgspecError, ProtocolError) as error:
+            _fail(f"the server sent something else than an answer: {error}")
+        if self._wanted and not self._lines:
+            self._wanted = False
+            self._woken.put(None)
+
+    def _take(self, response: RunnerResponse) -> None:
+        unanswered = self._unanswered
+        if response.schema != RESPONSE_SCHEMA or not unanswered or unanswered[0].message_id != response.message_id:
+            raise ProtocolError("an answer that belongs to no message, or not to the oldest one")
+        sent = unanswered[0]
+        if response.outcome in ("accepted", "adopted"):
+            self._pause = FIRST_PAUSE
+            sent.response = response
+        elif response.outcome == "rejected" and (self._again or (response.error or "").startswith("unavailable")):
+            # Whatever was sent after a message that was not stored is refused as its consequence.
+            self._again.append(sent)
+            if not self._wanted and len(unanswered) == 1:
+                self.on_trouble()
+        elif response.outcome == "rejected" and sent.refusable:
+            sent.response = response
+        else:
+            os._exit(EXIT_REFUSED)
+        unanswered.popleft()
+
+
+def _fail(reason: str) -> NoReturn:
+    sys.stderr.write(f"{reason}\n")
+    os._exit(EXIT_PROTOCOL)
