@@ -83,7 +83,7 @@ class Requests:
                 return _not_served(request)
             given = await operation(request)
         except PiWorkflowsError as error:
-            outcome = next((name for kind, name in _OUTCOMES if isinstance(error, kind)), "rejected")
+            outcome: ClientOutcome = next((name for kind, name in _OUTCOMES if isinstance(error, kind)), "rejected")
             return _response(request, outcome, error=f"{type(error).__name__}: {error}")
         except (KeyError, TypeError, ValueError) as error:
             return _response(

@@ -24,10 +24,11 @@ from ..workflows import sources
 from . import ownership, recovery
 from .clock import Clock, SystemClock
 from .committer import Committer, Transaction
+from .launch import Launch
 from .live_view import live_view
 from .nursery import Nursery
 from .ready_queue import ReadyQueue
-from .workflow_runner_supervisor import Launch, WorkflowRunnerSupervisor
+from .workflow_runner_supervisor import WorkflowRunnerSupervisor
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class WorkflowServer:
             if supervisor is not None:
                 supervisor.stop("cancelled")
         give_up = self.clock.monotonic() + 5
-        while self.supervisors and self.clock.monotonic() < give_up:
+        while self.supervisors and self.clock.monotonic() < give_up:  # noqa: ASYNC110 - a dictionary that empties is no event
             await asyncio.sleep(0.01)
         for task in list(self._tasks):
             if task is not asyncio.current_task():

@@ -1,8 +1,7 @@
-"""One runner's life as the server sees it: launch, handshake, proposals in order, exit.
+"""One runner's life as the server sees it: launch, handshake, renewal, deadline, exit.
 
-The runner can only propose. What it proposes is applied strictly in order and under the claim this supervisor holds;
-after the first refusal everything else of that runner is refused. Its exit is its wait status, never the end of its
-stream, and what the exit means for the run is one transition.
+The runner can only propose (`proposals`). Its exit is its wait status, never the end of its stream, and what the exit
+means for the run is one transition.
 """
 
 from __future__ import annotations
@@ -12,41 +11,18 @@ import contextlib
 import logging
 import signal
 import sqlite3
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from ..state import blobs, mutation, run_effects, runners, runs, transitions
-from ..state.mutation import Claim
+from ..state import mutation, runners, runs, transitions
 from ..state.runners import RunnerOutcome
-from ..state.steps import Receipt
-from ..wire import canonical_json, identities
-from ..wire.errors import PiWorkflowsError, ProtocolError, StaleClaimError, StateUnavailableError
-from ..wire.runner_messages import (
-    COMMAND_SCHEMA,
-    LAUNCH_SCHEMA,
-    MESSAGE_SCHEMA,
-    RESPONSE_SCHEMA,
-    ContentRead,
-    ContentWrite,
-    Exiting,
-    Finished,
-    LaunchEnvelope,
-    ReserveEffect,
-    RunnerCommand,
-    RunnerMessage,
-    RunnerResponse,
-    Snapshot,
-    Started,
-    Update,
-    encode,
-)
-from . import logs, processes
+from ..wire.errors import PiWorkflowsError, StaleClaimError, StateUnavailableError
+from ..wire.runner_messages import COMMAND_SCHEMA, Finished, RunnerCommand, Snapshot, encode
+from . import logs, processes, runner_exit
 from .channel import FrameChannel
 from .committer import Transaction
 from .contents import Transfers
+from .launch import Launch, Progress
+from .proposals import Proposals
 
 if TYPE_CHECKING:
     from .nursery import Child
@@ -56,63 +32,6 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS: Final = 15.0
 OVERDUE_SECONDS: Final = 5.0
-CRASHES: Final = 3
-NOT_YET: Final = frozenset(
-    {
-        "interaction.request",
-        "store.createHumanDecisionRequest",
-        "interaction.accept",
-        "interaction.reject",
-        "notification.request",
-        "presentation.request",
-        "store.settleEffect",
-        "store.readRunState",
-        "store.findSettingsScope",
-        "store.ensureSettingsScope",
-        "store.getSettingsScopeAtChange",
-        "store.readResolvedHumanDecision",
-        "process.register",
-        "process.unregister",
-    }
-)
-_message = msgspec.json.Decoder(RunnerMessage).decode
-_snapshot = msgspec.json.Decoder(Snapshot).decode
-_reserve = msgspec.json.Decoder(ReserveEffect).decode
-_update = msgspec.json.Decoder(Update).decode
-_read = msgspec.json.Decoder(ContentRead).decode
-_write = msgspec.json.Decoder(ContentWrite).decode
-_exiting = msgspec.json.Decoder(Exiting).decode
-
-
-@dataclass
-class Launch:
-    """What the claim of a run gave: enough to start its runner."""
-
-    run_id: str
-    claim: Claim
-    runner_epoch: str
-    envelope: LaunchEnvelope
-    command: str
-    parent_run_id: str | None
-    source: bytes
-    project_path: str
-
-
-@dataclass
-class Progress:
-    """What a runner has achieved so far, as committed."""
-
-    ready: bool = False
-    boundaries: int = 0
-    ended: bool = False
-    abandoned: bool = False
-    active: Started | None = None
-    last_attempt: str | None = None
-    exiting: Exiting | None = None
-    cancel_interrupted: bool = False
-    refused: bool = False
-    resend_from: str | None = None
-    diagnostics: list[str] = field(default_factory=list)
 
 
 class WorkflowRunnerSupervisor:
@@ -129,6 +48,9 @@ class WorkflowRunnerSupervisor:
         self._channel: FrameChannel | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transfers = Transfers(server.transfers, launch.runner_epoch)
+        self._proposals = Proposals(
+            server, launch, self.progress, self._transfers, send=self._send, on_ready=self._said_ready, end=self._end
+        )
         self._stopping: asyncio.Task[int | None] | None = None
 
     # -- the life -----------------------------------------------------------------------------------------------------
@@ -163,7 +85,7 @@ class WorkflowRunnerSupervisor:
             log=self.log_path,
             epoch=launch.runner_epoch,
         )
-        self._channel = FrameChannel(self._on_frames, self._on_closed)
+        self._channel = FrameChannel(self._proposals.on_frames, self._on_closed)
         channel = self._channel
         await asyncio.get_running_loop().create_connection(lambda: channel, sock=self.child.socket)
         channel.send(encode(launch.envelope))
@@ -218,6 +140,7 @@ class WorkflowRunnerSupervisor:
         diagnostic = "\n".join([*progress.diagnostics, tail]).strip()
         logs.attribute(self.log_path, progress.last_attempt)
         self._transfers.close()
+        cause = runner_exit.cause_of(status, spawned, progress)
 
         def exited(transaction: Transaction) -> None:
             connection, now = transaction.sql(), transaction.now
@@ -228,7 +151,7 @@ class WorkflowRunnerSupervisor:
             transaction.changed.add(launch.run_id)
             if run.status != "running" or run.generation != self.claim.generation or run.owner_id is None:
                 return
-            park_after_exit(connection, run, progress, outcome, _cause(status, spawned, progress), now)
+            runner_exit.park_after_exit(connection, run, progress, outcome, cause, now)
 
         while True:
             try:
@@ -243,294 +166,23 @@ class WorkflowRunnerSupervisor:
             self._ready.cancel()
         self.server.supervisor_done(self)
 
-    # -- what it says -------------------------------------------------------------------------------------------------
+    def _send(self, frame: bytes) -> None:
+        if self._channel is not None:
+            self._channel.send(frame)
+
+    def _said_ready(self) -> None:
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    def _end(self, outcome: RunnerOutcome, at_once: bool) -> None:
+        if at_once:
+            self.kill(outcome)
+        else:
+            self.stop(outcome)
 
     def _on_closed(self, error: Exception | None) -> None:
         if error is not None:
-            self._refuse_stream(str(error))
-
-    def _refuse_stream(self, text: str) -> None:
-        """A runner that does not keep to the protocol is stopped; nothing else is hurt."""
-        self.progress.refused = True
-        self.progress.diagnostics.append(f"protocol: {text[:500]}")
-        log.warning("runner of %s stopped: %s", self.launch.run_id, text[:200])
-        self.kill("crashed")
-
-    def _on_frames(self, lines: list[bytes]) -> None:
-        for line in lines:
-            try:
-                self._on_frame(line)
-            except (PiWorkflowsError, msgspec.MsgspecError, ValueError) as error:
-                self._refuse_stream(str(error))
-                return
-
-    def _on_frame(self, line: bytes) -> None:
-        message = _message(line)
-        if encode(message) != line:
-            canonical_json.check(line)
-        launch = self.launch
-        if (
-            message.schema != MESSAGE_SCHEMA
-            or message.launch_schema != LAUNCH_SCHEMA
-            or message.run_id != launch.run_id
-            or message.runner_epoch != launch.runner_epoch
-            or message.generation != self.claim.generation
-        ):
-            raise ProtocolError("a message of another run, generation or runner epoch")
-        operation = message.operation
-        if operation == "store.writeSnapshot":
-            self._on_snapshot(message, line)
-        elif operation == "runner.ready":
-            self.progress.ready = True
-            if not self._ready.done():
-                self._ready.set_result(None)
-            self._answer(message, "accepted", None)
-        elif operation == "runner.exiting":
-            self.progress.exiting = _exiting(message.payload)
-            self._answer(message, "accepted", None)
-        elif operation in ("store.initializeRun", "store.prepareRunResume"):
-            self._on_state_wanted(message, line)
-        elif operation == "store.reserveEffect":
-            self._on_reserve(message, line)
-        elif operation == "store.publishUpdate":
-            self._on_update(message, line)
-        elif operation == "content.write":
-            self._transfers.write(_write(message.payload))
-            self._answer(message, "accepted", None)
-        elif operation == "content.read":
-            wish = _read(message.payload)
-            self._submit(message, None, lambda transaction: self._transfers.read(wish, transaction))
-        elif operation in NOT_YET:
-            self._answer(message, "rejected", None, error=f"{operation} is not served by this version")
-        else:
-            raise ProtocolError(f"unknown operation {operation[:80]!r}")
-
-    def _on_snapshot(self, message: RunnerMessage, line: bytes) -> None:
-        snapshot = _snapshot(message.payload)
-        run_id, claim, progress = self.launch.run_id, self.claim, self.progress
-        finished, started, end = snapshot.finished, snapshot.started, snapshot.end
-        if finished is None and started is None and end is None:
-            raise ProtocolError("an empty transition")
-        receipt = Receipt(self.launch.runner_epoch, message.message_id, identities.sha256(line))
-        output = None
-        if finished is not None and finished.output is not None and finished.output.content is msgspec.UNSET:
-            output = self._transfers.stored(finished.output, None)  # type: ignore[arg-type]
-        expected = message.expected_revision
-        simple = end is None and (finished is None or finished.effect is None)
-
-        def apply(transaction: Transaction) -> int:
-            self._admit(message.message_id)
-            steps = transaction.steps
-            steps.cursor(run_id, claim)
-            if finished is not None and finished.effect is not None:
-                run_effects.require_applying(transaction.connection, finished.effect.effect_id)
-            stored = output
-            if stored is None and finished is not None and finished.output is not None:
-                stored = self._transfers.stored(finished.output, transaction)
-            if started is not None and progress.cancel_interrupted:
-                transitions.cancel_interrupted(transaction.sql(), run_id, transaction.now)
-            cursor = steps.apply(run_id, claim, expected, snapshot, stored, receipt if simple else None)
-            revision = cursor.revision
-            if not simple:
-                revision = self._apply_rest(transaction, snapshot, stored, revision)
-                runners.record_receipt(
-                    transaction.sql(),
-                    receipt.runner_epoch,
-                    receipt.message_id,
-                    receipt.fingerprint,
-                    revision,
-                    None,
-                    transaction.now,
-                )
-            transaction.changed.add(run_id)
-            return revision
-
-        def done(revision: int | None, error: BaseException | None) -> None:
-            if error is None:
-                self._committed(snapshot)
-                self._answer(message, "accepted", revision)
-            else:
-                self._failed(message, receipt, error)
-
-        self.server.committer.submit_with(apply, done)
-
-    def _apply_rest(
-        self, transaction: Transaction, snapshot: Snapshot, output: tuple[bytes, bytes] | bytes | None, revision: int
-    ) -> int:
-        connection, now, finished = transaction.sql(), transaction.now, snapshot.finished
-        digest = output[0] if isinstance(output, tuple) else output
-        if finished is not None and finished.effect is not None:
-            run_effects.settle(connection, self.launch.run_id, finished.effect, digest, finished.error, now)
-        if snapshot.end is not None:
-            final = None
-            if snapshot.end.output is not None:
-                given = self._transfers.stored(snapshot.end.output, transaction)
-                final = blobs.put_json_bytes(connection, given[1], now) if isinstance(given, tuple) else given
-            revision = transitions.end(connection, self.launch.run_id, self.claim, snapshot.end, final, now)
-        return revision
-
-    def _admit(self, message_id: str) -> None:
-        progress = self.progress
-        if progress.refused:
-            raise StaleClaimError("refused, since an earlier proposal of this runner was", "missingAuthority")
-        if progress.resend_from is not None and progress.resend_from != message_id:
-            raise StateUnavailableError("unavailable: an earlier proposal is not stored yet")
-
-    def _committed(self, snapshot: Snapshot) -> None:
-        progress = self.progress
-        progress.resend_from = None
-        if snapshot.finished is not None:
-            progress.active = None
-            progress.boundaries += 1
-        if snapshot.started is not None:
-            progress.active = snapshot.started
-            progress.last_attempt = snapshot.started.attempt_id
-            progress.cancel_interrupted = False
-        if snapshot.end is not None:
-            progress.ended = True
-            self.server.run_ended(self.launch.run_id)
-        if snapshot.abandoned:
-            progress.abandoned = True
-
-    def _failed(self, message: RunnerMessage, receipt: Receipt, error: BaseException) -> None:
-        progress = self.progress
-        if isinstance(error, StateUnavailableError):
-            if progress.resend_from is None:
-                progress.resend_from = message.message_id
-            self._answer(message, "rejected", None, error=f"unavailable: {error}")
-            return
-
-        def adopt(transaction: Transaction) -> int | None:
-            stored = runners.receipt(transaction.sql(), receipt.runner_epoch, receipt.message_id)
-            if stored is not None and stored[0] == receipt.fingerprint:
-                return stored[2]
-            raise ProtocolError("no receipt")
-
-        def adopted(revision: int | None, missing: BaseException | None) -> None:
-            if missing is None:
-                self._answer(message, "adopted", revision)
-                return
-            progress.refused = True
-            outcome = "claimLost" if isinstance(error, StaleClaimError) else "rejected"
-            progress.diagnostics.append(f"{message.operation}: {error}")
-            self._answer(message, outcome, None, error=str(error)[:2000])
-            self.stop("claimLost" if outcome == "claimLost" else "crashed")
-
-        progress.refused = True
-        self.server.committer.submit_with(adopt, adopted)
-
-    def _submit(
-        self, message: RunnerMessage, receipt: Receipt | None, operation: Callable[[Transaction], dict[str, Any]]
-    ) -> None:
-        """An operation with a result. `revision` in the result is the run's; the rest goes to the runner."""
-
-        def apply(transaction: Transaction) -> tuple[int | None, bytes]:
-            self._admit(message.message_id)
-            result = operation(transaction)
-            revision = result.pop("revision", None)
-            data = canonical_json.encode(result)
-            if receipt is not None:
-                runners.record_receipt(
-                    transaction.sql(),
-                    receipt.runner_epoch,
-                    receipt.message_id,
-                    receipt.fingerprint,
-                    revision,
-                    None,
-                    transaction.now,
-                )
-            return revision, data
-
-        def done(given: tuple[int | None, bytes] | None, error: BaseException | None) -> None:
-            if given is not None:
-                self.progress.resend_from = None
-                self._answer(message, "accepted", given[0], result=given[1])
-            elif error is not None:
-                self._failed(message, receipt or Receipt(self.launch.runner_epoch, message.message_id, b""), error)
-
-        self.server.committer.submit_with(apply, done)
-
-    def _receipt(self, message: RunnerMessage, line: bytes) -> Receipt:
-        return Receipt(self.launch.runner_epoch, message.message_id, identities.sha256(line))
-
-    def _on_state_wanted(self, message: RunnerMessage, line: bytes) -> None:
-        resume = message.operation == "store.prepareRunResume"
-        run_id = self.launch.run_id
-
-        def state(transaction: Transaction) -> dict[str, Any]:
-            connection = transaction.sql()
-            found = runs.run_state(connection, run_id)
-            event, payload = (
-                ("run_resume_prepared", {}) if resume else ("run_initialized", {"workflowName": found["workflowName"]})
-            )
-            revision = transitions.record_engine_event(connection, run_id, self.claim, event, payload, transaction.now)
-            return {"revision": revision, **found}
-
-        self._submit(message, self._receipt(message, line), state)
-
-    def _on_reserve(self, message: RunnerMessage, line: bytes) -> None:
-        wish = _reserve(message.payload)
-        request = canonical_json.decode(self._transfers.bytes_of(wish.request))
-
-        def reserve(transaction: Transaction) -> dict[str, Any]:
-            connection = transaction.sql()
-            run = runs.read(connection, self.launch.run_id)
-            given = run_effects.reserve(connection, run, self.claim, wish, request, transaction.now)
-            transaction.changed.add(run.run_id)
-            return {
-                "attemptNumber": given.attempt_number,
-                "effectId": given.effect_id,
-                "result": None if given.result is None else canonical_json.decode(given.result),
-                "revision": run.revision,
-                "state": given.state,
-            }
-
-        self._submit(message, self._receipt(message, line), reserve)
-
-    def _on_update(self, message: RunnerMessage, line: bytes) -> None:
-        update = _update(message.payload)
-        data = self._transfers.bytes_of(update.data)
-
-        def publish(transaction: Transaction) -> dict[str, Any]:
-            connection = transaction.sql()
-            revision = transitions.record_update(
-                connection,
-                self.launch.run_id,
-                self.claim,
-                update.attempt_id,
-                update.type,
-                update.key,
-                data,
-                transaction.now,
-            )
-            transaction.changed.add(self.launch.run_id)
-            return {"revision": revision}
-
-        self._submit(message, self._receipt(message, line), publish)
-
-    def _answer(
-        self,
-        message: RunnerMessage,
-        outcome: str,
-        revision: int | None,
-        *,
-        result: bytes | None = None,
-        error: str | None = None,
-    ) -> None:
-        if self._channel is None:
-            return
-        self._channel.send(
-            encode(
-                RunnerResponse(
-                    error=error,
-                    message_id=message.message_id,
-                    outcome=outcome,  # type: ignore[arg-type]
-                    result=None if result is None else self._transfers.offer(result),
-                    revision=revision,
-                    schema=RESPONSE_SCHEMA,
-                )
-            )
-        )
+            self._proposals.refuse_stream(str(error))
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -590,44 +242,3 @@ class WorkflowRunnerSupervisor:
                 self.kill("timedOut")
 
         self.server.committer.submit_with(time_out, done)
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Whose fault an exit is: `ours` counts for no run."""
-
-    ours: bool
-    clean: bool
-
-
-def _cause(status: int | None, spawned: bool, progress: Progress) -> Cause:
-    return Cause(ours=status is None and spawned, clean=status == 0 and progress.exiting is not None)
-
-
-def park_after_exit(
-    connection: sqlite3.Connection, run: runs.RunRow, progress: Progress, outcome: RunnerOutcome, cause: Cause, now: int
-) -> None:
-    """What a runner's exit means for a run that is still its own: when it is due again, and whether it is at all."""
-    exiting = progress.exiting
-    if exiting is not None and exiting.reason == "sourceChanged":
-        transitions.park(
-            connection, run, now, code="workflowSourceChanged", detail=exiting.detail, event="run.source_changed"
-        )
-        return
-    if cause.ours or progress.abandoned or outcome in ("cancelled", "timedOut", "claimLost"):
-        transitions.park(connection, run, now, available_at=now)
-        return
-    errors = (0 if progress.boundaries else run.consecutive_errors) + 1
-    if errors >= CRASHES or (cause.clean and not progress.boundaries):
-        last = progress.diagnostics[-1] if progress.diagnostics else outcome
-        transitions.park(
-            connection,
-            run,
-            now,
-            code="runnerNoProgress",
-            detail=f"the runner ended {errors} time(s) without finishing a node; the last reason: {last}",
-            errors=errors,
-            event="run.worker_no_progress",
-        )
-        return
-    transitions.park(connection, run, now, available_at=now if errors == 1 else now + 1000, errors=errors)
