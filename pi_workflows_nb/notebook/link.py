@@ -1,0 +1,120 @@
+"""What runs and effects share with the server object they came from: the file, and the way to the server.
+
+A link without a connection reads the file and can change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pi_workflows_nb.wire import errors
+from pi_workflows_nb.wire.errors import ConflictError, PiWorkflowsError, ServerStoppedError, StateFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pi_workflows_nb.wire.client_messages import Response
+
+    from .reader import Reader
+
+
+class Connection(Protocol):
+    """The way to a server, whichever process it lives in."""
+
+    @property
+    def database(self) -> Path:
+        """The state file."""
+
+    @property
+    def server_pid(self) -> int:
+        """The process that serves."""
+
+    @property
+    def placement(self) -> str:
+        """`thread` or `process`."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server serves."""
+
+    def request(
+        self,
+        operation: str,
+        payload: dict[str, Any],
+        *,
+        run_id: str | None = None,
+        key: str | None = None,
+        client_id: str | None = None,
+    ) -> Response:
+        """The answer to one operation. `ServerStoppedError` when nobody answers any more."""
+
+    def value(self, canonical: bytes) -> dict[str, Any]:
+        """A value as payloads carry it, uploaded first when it is large."""
+
+    def subscribe(self, run_id: str, callback: Callable[[dict[str, Any]], None]) -> Callable[[], None]:
+        """Call back with the live view of a run, now and at every change, on a thread of its own. Gives its end."""
+
+    def on_stopped(self, callback: Callable[[], None]) -> None:
+        """Call back, on a thread of its own, when the server has stopped."""
+
+    def stop_server(self) -> None:
+        """Stop the server."""
+
+    def close(self) -> None:
+        """Leave the server; the one in this process stops."""
+
+
+_ERROR_OF: Final[dict[str, type[PiWorkflowsError]]] = {
+    "notFound": errors.NotFoundError,
+    "unavailable": errors.StateUnavailableError,
+}
+
+
+class Link:
+    """The file of a server, its project, and the connection while there is one."""
+
+    def __init__(self, reader: Reader, connection: Connection | None = None, project_id: str | None = None) -> None:
+        self.reader = reader
+        self.connection = connection
+        self.project_id = project_id
+
+    def ask(
+        self,
+        operation: str,
+        payload: dict[str, Any],
+        *,
+        run_id: str | None = None,
+        key: str | None = None,
+        client_id: str | None = None,
+    ) -> Response:
+        """The accepted answer to an operation; any other outcome is the error that it stands for."""
+        if self.connection is None:
+            raise StateFileError(
+                f"{operation}: {self.reader.path} was opened to be read; a server, pw.start(database=…), can act"
+            )
+        response = self.connection.request(operation, payload, run_id=run_id, key=key, client_id=client_id)
+        if response.outcome in {"accepted", "adopted"}:
+            return response
+        raise refusal(response, operation)
+
+    def view(self, run_id: str) -> dict[str, Any] | None:
+        """What the server says of a run; None when no server is there to ask."""
+        if self.connection is None:
+            return None
+        try:
+            return self.ask("run.status", {}, run_id=run_id).receipt
+        except ServerStoppedError:
+            return None
+
+
+def refusal(response: Response, operation: str) -> PiWorkflowsError:
+    """The error that a response which was not accepted stands for: by the class its text names, else by its outcome."""
+    said = response.error or f"{operation} was answered with {response.outcome}"
+    name, _, text = said.partition(": ")
+    kind = getattr(errors, name, None)
+    if response.outcome == "claimLost" or kind is errors.StaleClaimError:
+        return errors.StaleClaimError(text or said, "missingAuthority")
+    if isinstance(kind, type) and issubclass(kind, PiWorkflowsError) and kind is not errors.NotJsonError:
+        return kind(text)
+    return _ERROR_OF.get(response.outcome, ConflictError)(said)

@@ -1,0 +1,65 @@
+"""A state file opened to be read: the same frames, queries and runs, and nothing that could change it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from . import representations
+from .file_access import FileAccess
+from .link import Link
+from .reader import Reader
+
+if TYPE_CHECKING:
+    import os
+    from types import TracebackType
+
+
+def open_state(path: str | os.PathLike[str]) -> State:
+    """Open a state file to be read, live or at rest, one of this system or of the original one.
+
+    Nothing is created, repaired or changed. `StateFileError` when it is not a state file or cannot be read.
+    """
+    return State(path)
+
+
+class State(FileAccess):
+    """A state file to be read; frames show all projects. `close()` when `db` was used."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        from pi_workflows_nb.state.admission import resolve
+
+        self._link = Link(Reader(resolve(path)))
+        self._link.reader.open().close()
+
+    @property
+    def path(self) -> str:
+        """The file's real path."""
+        return str(self._link.reader.path)
+
+    def close(self) -> None:
+        """Close what `db` opened; frames can still be asked for."""
+        self._close_database()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _facts(self) -> list[tuple[str, Any]]:
+        counts = self._counts()
+        return [
+            ("file", self.path),
+            ("runs", ", ".join(f"{count:,} {word.replace('_', ' ')}" for word, count in counts.items()) or "none"),
+        ]
+
+    def __repr__(self) -> str:
+        return representations.facts_text("state file, read only", self._facts())
+
+    def _repr_html_(self) -> str:
+        return representations.facts_html("state file, read only", self._facts())
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}

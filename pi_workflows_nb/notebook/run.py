@@ -1,0 +1,311 @@
+"""One run, as an object in a cell: watch it, wait for it, control it, read what it did."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pi_workflows_nb.wire import canonical_json
+from pi_workflows_nb.wire.errors import (
+    NotFinished,
+    NotFoundError,
+    QueryError,
+    RunCancelled,
+    RunFailed,
+    ServerStoppedError,
+    WaitTimeout,
+)
+
+from . import kernel, representations, run_picture
+from .columns import decoded, message
+from .frame_methods import RunFrames
+from .waiting import SLICE, ProgressLine, Watch, line, settled
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from .frames import Filters
+    from .link import Connection, Link
+    from .reader import Reader
+    from .run_picture import RunPicture
+
+_CHAIN: Final = """
+    WITH RECURSIVE up(run_id, depth) AS (
+        SELECT ?1, 0 UNION ALL SELECT r.parent_run_id, up.depth - 1 FROM runs r JOIN up USING (run_id)
+        WHERE r.lineage_kind = 'continuation'),
+    down(run_id, depth) AS (
+        SELECT ?1, 0 UNION ALL SELECT r.run_id, down.depth + 1 FROM runs r JOIN down ON r.parent_run_id = down.run_id
+        WHERE r.lineage_kind = 'continuation')
+    SELECT run_id FROM (SELECT * FROM up UNION SELECT * FROM down) ORDER BY depth
+"""
+_END: Final = """
+    SELECT r.status, r.paused, o.content, e.content FROM runs r LEFT JOIN blobs o ON o.blob_hash = r.final_output_hash
+    LEFT JOIN blobs e ON e.blob_hash = r.error_hash WHERE r.run_id = ?
+"""
+_OUTPUT_OF: Final = """
+    SELECT a.status, coalesce(o.content, b.content), e.content FROM run_steps s JOIN node_attempts a USING (attempt_id)
+    LEFT JOIN blobs o ON o.blob_hash = s.output_override_hash LEFT JOIN blobs b ON b.blob_hash = a.output_hash
+    LEFT JOIN blobs e ON e.blob_hash = a.error_hash
+    WHERE s.run_id = ? AND a.node_id = ? ORDER BY s.step_index DESC LIMIT 1
+"""
+_ROOT: Final = """
+    SELECT i.content, l.content FROM runs r JOIN blobs i ON i.blob_hash = r.input_hash
+    JOIN blobs l ON l.blob_hash = r.launch_options_hash WHERE r.run_id = ?
+"""
+
+
+class Run(RunFrames):
+    """A run together with the runs that continue it after answers: status, wait and output are those of the last one.
+
+    Properties are read anew each time. `await run` waits as `run.wait()` does, without holding the kernel up. Frames
+    (`run.steps()`, `run.events()`, …) are those of the server, of this run alone.
+    """
+
+    def __init__(self, link: Link, run_id: str, note: str | None = None) -> None:
+        self.id = run_id
+        self._link = link
+        self._note = note
+
+    # -- what it is -----------------------------------------------------------------------------------------------
+
+    @property
+    def chain(self) -> list[str]:
+        """The ids of the run and its continuations, first to last."""
+        return [run_id for (run_id,) in self._link.reader.rows(_CHAIN, (self.id,))]
+
+    @property
+    def _leaf(self) -> str:
+        return self.chain[-1]
+
+    @property
+    def status(self) -> str:
+        """queued, running, waiting, paused, ambiguous, completed, failed, timed_out or cancelled.
+
+        What the server says; when it has stopped, what the file says.
+        """
+        leaf = self._leaf
+        view = self._link.view(leaf)
+        if view is not None:
+            return str(view["status"])
+        status, paused, _, _ = self._end(leaf)
+        return run_picture.shown_status(status, paused)
+
+    @property
+    def output(self) -> Any:
+        """What the run gave, decoded JSON.
+
+        `RunFailed` (with the traceback of the node's code) when it failed or timed out, `RunCancelled`, `NotFinished`.
+        """
+        leaf = self._leaf
+        status, paused, output, error = self._end(leaf)
+        if status == "completed":
+            return None if output is None else decoded(output)
+        if status in {"failed", "timed_out"}:
+            raise RunFailed(f"run {leaf} {status.replace('_', ' ')}\n\n{message(error) or 'no error was recorded'}")
+        if status == "cancelled":
+            raise RunCancelled(f"run {leaf} was cancelled")
+        raise NotFinished(
+            f"run {leaf} is {run_picture.shown_status(status, paused)}: {self._what_next(status, paused)}"
+        )
+
+    def output_of(self, node: str) -> Any:
+        """The accepted output of a node, decoded JSON; of several visits the last one's.
+
+        `RunFailed` when that visit failed, `NotFinished` when there was none yet, `NotFoundError` when there is no such
+        node in the run.
+        """
+        leaf = self._leaf
+        row = self._link.reader.row(_OUTPUT_OF, (leaf, node))
+        if row is None:
+            picture = self._picture()
+            if picture is not None and node not in picture.graph.nodes:
+                raise NotFoundError(f"no node {node!r} in this run; there are {', '.join(picture.graph.nodes)}")
+            raise NotFinished(f"node {node!r} of run {leaf} has no output (yet)")
+        status, output, error = row
+        if status != "completed":
+            raise RunFailed(f"node {node!r} of run {leaf} {status.replace('_', ' ')}\n\n{message(error) or ''}")
+        return None if output is None else decoded(output)
+
+    @property
+    def error(self) -> str | None:
+        """The text of the error that ended the run, with the traceback of the node's code; None without one."""
+        return message(self._end(self._leaf)[3])
+
+    @property
+    def input(self) -> Any:
+        """What the run was started with, decoded JSON, as its workflow normalized it."""
+        return decoded(self._root()[0])
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags it was started with."""
+        return [str(tag) for tag in decoded(self._root()[1]).get("tags", ())]
+
+    @property
+    def note(self) -> str | None:
+        """What to know about a run that was adopted by its key, such as that the workflow has changed since."""
+        return self._note
+
+    def _root(self) -> tuple[Any, ...]:
+        row = self._link.reader.row(_ROOT, (self.chain[0],))
+        if row is None:
+            raise NotFoundError(f"run {self.id} is not in the file any more")
+        return row
+
+    def _end(self, run_id: str) -> tuple[str, int, bytes | None, bytes | None]:
+        row = self._link.reader.row(_END, (run_id,))
+        if row is None:
+            raise NotFoundError(f"run {run_id} is not in the file any more")
+        return row
+
+    @staticmethod
+    def _what_next(status: str, paused: int) -> str:
+        if paused:
+            return "run.resume() lets it go on"
+        return "run.answer(value) lets it go on" if status == "waiting" else "run.wait() waits for its end"
+
+    # -- waiting --------------------------------------------------------------------------------------------------
+
+    def wait(self, timeout: float | None = None, until: str | None = None) -> Run:
+        """Wait until the run has ended or needs a person (an answer, a decision about an effect, a resume).
+
+        `timeout` in seconds, after which `WaitTimeout` is raised and the run goes on. With `until="end"` it waits for
+        the end whatever happens. Gives the run itself; how it ended is told by `status` and `output`. Interrupting the
+        cell leaves the run going. `ServerStoppedError` when the server stops before.
+        """
+        _check_until(until)
+        connection = self._connection("wait")
+        if connection is None:
+            return self
+        deadline = None if timeout is None else time.monotonic() + timeout
+        progress = ProgressLine()
+        with Watch(connection, self._leaf) as watch:
+            try:
+                while watch.view is None or not settled(watch.view, until):
+                    if watch.view is not None:
+                        progress.show(line(watch.view))
+                    left = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
+                    if left <= 0:
+                        raise WaitTimeout(f"run {watch.run_id} is not done after {timeout:g} s; it goes on")
+                    watch.wait(left)
+                progress.show(line(watch.view))
+            finally:
+                progress.close()
+        return self
+
+    def __await__(self) -> Generator[Any, None, Run]:
+        return self._wait_on_loop().__await__()
+
+    async def _wait_on_loop(self) -> Run:
+        connection = self._connection("await")
+        if connection is None:
+            return self
+        loop = asyncio.get_running_loop()
+        changed = asyncio.Event()
+
+        def notify() -> None:
+            try:
+                loop.call_soon_threadsafe(changed.set)
+            except RuntimeError:
+                pass  # the loop was closed meanwhile, and nobody waits any more
+
+        leaf = await asyncio.to_thread(lambda: self._leaf)
+        watch = Watch(connection, leaf, notify)
+        try:
+            await asyncio.to_thread(watch.start)
+            while watch.view is None or not settled(watch.view, None):
+                try:
+                    await asyncio.wait_for(changed.wait(), 1.0)
+                except TimeoutError:
+                    pass
+                changed.clear()
+                await asyncio.to_thread(watch.check)
+        finally:
+            # Unsubscribing may have to wait for the server; a cancelled task cannot.
+            threading.Thread(target=watch.close, name="pi-workflows-unsubscribe", daemon=True).start()
+        return self
+
+    def _connection(self, verb: str) -> Connection | None:
+        """The connection to wait on; None when there is nothing to wait for."""
+        if self._link.connection is not None:
+            return self._link.connection
+        if self._end(self._leaf)[0] in run_picture.TERMINAL:
+            return None
+        raise ServerStoppedError(
+            f"{verb}: nobody serves {self._link.reader.path}; pw.start(database=…) lets its runs go on"
+        )
+
+    # -- acting ---------------------------------------------------------------------------------------------------
+
+    def pause(self) -> Run:
+        """Park the run at its last durable boundary and stop its process. `ConflictError` when it cannot be paused."""
+        self._link.ask("run.pause", {}, run_id=self._leaf)
+        return self
+
+    def resume(self) -> Run:
+        """Let a paused or parked run go on from its last durable boundary. `ConflictError` when it is neither."""
+        self._link.ask("run.resume", {}, run_id=self._leaf)
+        return self
+
+    def cancel(self) -> Run:
+        """End the run now; code that is running is stopped. `ConflictError` when it has ended otherwise."""
+        self._link.ask("run.cancel", {}, run_id=self._leaf)
+        return self
+
+    def answer(self, value: Any) -> Run:
+        """Answer the checkpoint that the run waits at, with a JSON value; it goes on as a continuation.
+
+        `WorkflowInputError` when the checkpoint's own validation refuses the value, `NotJsonError` for one that is not
+        JSON, `ConflictError` when the run waits for no answer.
+        """
+        from pi_workflows_nb.workflows.values import to_json
+
+        canonical = canonical_json.encode(to_json(value))
+        connection = self._link.connection
+        carried = {"inline": canonical_json.decode(canonical)} if connection is None else connection.value(canonical)
+        self._link.ask("checkpoint.answer", {"value": carried}, run_id=self._leaf)
+        return self
+
+    # -- showing --------------------------------------------------------------------------------------------------
+
+    def _reader(self) -> Reader:
+        return self._link.reader
+
+    def _scoped(self, filters: Filters, _name: str) -> Filters:
+        # The last run of a chain starts with the steps of those before it.
+        return replace(filters, run=[self._leaf] if _name == "steps" else self.chain)
+
+    def _picture(self) -> RunPicture | None:
+        chain = self.chain
+        return run_picture.read(self._link.reader, chain[-1], chain[0], self._link.view(chain[-1]))
+
+    def __repr__(self) -> str:
+        picture = self._picture()
+        if picture is None:
+            return f"<Run {self.id}: not in the file any more>"
+        note = f"\n  {self._note}" if self._note else ""
+        return f"<Run {picture.run_id}: {representations.run_line(picture)}>{note}"
+
+    def _repr_html_(self) -> str:
+        return self._repr_mimebundle_()["text/html"]
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        picture = self._picture()
+        if picture is None:
+            return {"text/plain": repr(self), "text/html": f"<code>{self.id} is not in the file any more</code>"}
+        return representations.run_bundle(picture, self._note)
+
+    def _ipython_display_(self) -> None:
+        if not kernel.is_kernel():
+            raise NotImplementedError
+        from . import run_view
+
+        run_view.show(self)
+
+
+def _check_until(until: str | None) -> None:
+    if until not in {None, "end"}:
+        raise QueryError(f'until={until!r}: leave it out, or say until="end" to wait for the end')

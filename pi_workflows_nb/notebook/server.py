@@ -1,0 +1,242 @@
+"""The server as an object in a cell: start runs, find them again, ask what the file holds."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from pi_workflows_nb.wire import canonical_json, identities
+from pi_workflows_nb.wire.errors import (
+    PiWorkflowsError,
+    ServerStoppedError,
+    SessionRequiredError,
+    WorkflowDefinitionError,
+)
+from pi_workflows_nb.workflows.definition import Workflow
+from pi_workflows_nb.workflows.values import to_json
+
+from . import cells, representations
+from .file_access import FileAccess
+from .link import Link
+from .reader import Reader
+from .run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+    from .link import Connection
+
+MODES: Final = ("headless", "interactive")
+
+
+class Status(dict[str, Any]):
+    """Counts and times of a server, by name."""
+
+    def __repr__(self) -> str:
+        return representations.facts_text("server", list(self.items()))
+
+    def _repr_html_(self) -> str:
+        return representations.facts_html("server", list(self.items()))
+
+
+class Server(FileAccess):
+    """The server of a state file, wherever it runs; `pw.start()` gives one.
+
+    As a context manager it stops at the end. Frames show the runs of its project; `project="*"` shows all of the file.
+    """
+
+    def __init__(self, connection: Connection, *, project: Path, session: str | None, home: Path) -> None:
+        self.project = Path(project)
+        self.session = session
+        self.home = Path(home)
+        self._connection = connection
+        reader = Reader(connection.database, lambda: True if connection.alive else None)
+        self._link = Link(reader, connection, identities.project_id(self.project))
+        connection.on_stopped(self._stopped)
+
+    @property
+    def database(self) -> Path:
+        """The state file."""
+        return self._connection.database
+
+    @property
+    def placement(self) -> str:
+        """`thread` when the server lives in this kernel, `process` when it has a process of its own."""
+        return self._connection.placement
+
+    @property
+    def alive(self) -> bool:
+        """Whether it serves."""
+        return self._connection.alive
+
+    # -- runs -------------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        workflow: Workflow | str | os.PathLike[str],
+        input: Any = None,
+        *,
+        key: str | None = None,
+        agent: Callable[..., Any] | None = None,
+        mode: str | None = None,
+        tags: Iterable[str] = (),
+    ) -> Run:
+        """Commit a run and give it; it starts as soon as there is room.
+
+        `workflow` is a Workflow, the name of one (a `%%workflow` cell of this kernel, a file of the project, a
+        built-in) or the path of a file. `input` is JSON, or what the workflow's own `input` accepts. The same `key`
+        adopts the run that it started before in this project. `agent` answers agent and decision nodes: a callable that
+        is shipped to the run's process. `mode` is "headless" or "interactive", by default what the graph needs. `tags`
+        are texts to find the run by. The run sees the environment variables of this moment.
+
+        Errors: `WorkflowDefinitionError`, `WorkflowInputError`, `SourceError` (it cannot be shipped), `NotFoundError`
+        (no workflow of that name), `SessionRequiredError`, `ConflictError` (the key stands for another input),
+        `ServerStoppedError`.
+        """
+        if mode is not None and mode not in MODES:
+            raise WorkflowDefinitionError(f"mode={mode!r}: it is {' or '.join(map(repr, MODES))}, or left out")
+        tag_list = _checked_tags(tags)
+        if isinstance(workflow, Workflow):
+            payload = self._described(workflow, input, agent, mode)
+        else:
+            payload = self._named(os.fspath(workflow), input, agent, mode)
+        payload |= {"environment": dict(os.environ), "project": str(self.project), "tags": tag_list}
+        response = self._link.ask(
+            "run.start",
+            payload,
+            key=key,
+            client_id=None if key is None else f"key:{self._link.project_id}",
+        )
+        receipt = response.receipt or {}
+        return Run(self._link, receipt["runId"], receipt.get("note"))
+
+    def _described(self, workflow: Workflow, given: Any, agent: Any, mode: str | None) -> dict[str, Any]:
+        from pi_workflows_nb.workflows import inputs, snapshot, sources, validation
+
+        validation.validate(workflow)
+        normalized = inputs.normalize_input(workflow, given)
+        described = snapshot.definition_snapshot(workflow)
+        needs_session = agent is None and any(node.type == "agent" for node in workflow.nodes.values())
+        mode = mode or ("interactive" if needs_session else "headless")
+        if mode == "interactive":
+            raise SessionRequiredError(
+                f"workflow {workflow.name!r} needs the session of this notebook, and sessions are not served yet:"
+                " give agent=<a callable> that answers its agent nodes"
+            )
+        frozen = sources.sign(sources.freeze(workflow, agent=agent), sources.signing_key(self.home))
+        value = self._connection.value
+        return {
+            "frozen": value(canonical_json.encode(frozen)),
+            "input": value(canonical_json.encode(normalized)),
+            "mode": mode,
+            "name": workflow.name,
+            "snapshot": value(canonical_json.encode(described)),
+            "source": sources.source_identity(workflow, frozen),
+            "title": inputs.make_title(workflow, normalized),
+        }
+
+    def _named(self, name: str, given: Any, agent: Any, mode: str | None) -> dict[str, Any]:
+        from pi_workflows_nb.workflows import sources
+
+        value = self._connection.value
+        frozen = None
+        if agent is not None:
+            signed = sources.sign(sources.freeze(None, agent=agent), sources.signing_key(self.home))
+            frozen = value(canonical_json.encode(signed))
+        text = cells.text_of(name)
+        return {
+            "agent": frozen,
+            "cell": None if text is None else {"name": name, "text": text},
+            "input": value(canonical_json.encode(to_json(given))),
+            "mode": mode,
+            "workflow": name,
+        }
+
+    # -- the server -------------------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """Counts and times: pid, epoch, runners, runs and queue by status, commits, lag in ms. `ServerStoppedError`."""
+        receipt = self._link.ask("server.status", {}).receipt or {}
+        return Status({_snake(name): value for name, value in receipt.items()})
+
+    def stop(self) -> None:
+        """Stop the server: runners end, their runs wait for the next start. Frames and finished runs stay readable."""
+        from . import run_view
+
+        self._close_database()
+        try:
+            self._connection.stop_server()
+        except ServerStoppedError:
+            pass
+        self._connection.close()
+        run_view.settle(self._link)
+
+    def _stopped(self) -> None:
+        from . import run_view
+
+        run_view.stopped(self._link)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- showing ----------------------------------------------------------------------------------------------------
+
+    def _facts(self) -> tuple[str, list[tuple[str, Any]]]:
+        facts: list[tuple[str, Any]] = [
+            ("state file", self.database),
+            ("project", self.project),
+            ("runs", _counted(self._counts()) or "none yet"),
+        ]
+        try:
+            status = self.status()
+        except PiWorkflowsError:
+            return "stopped", [*facts, ("to go on", "pw.start() serves the file again")]
+        place = "this kernel" if self.placement == "thread" else "a process of its own"
+        facts += [
+            ("server", f"in {place} (pid {status.get('pid')}), epoch {status.get('epoch')}"),
+            ("runners", f"{status.get('runners')} of {status.get('max_runners')}"),
+            ("queue", _counted(status.get("queue", {})) or "empty"),
+            ("commits", status.get("commits")),
+        ]
+        if status.get("ambiguous_effects"):
+            facts.append(("ambiguous effects", f"{status['ambiguous_effects']}: server.effects(status='ambiguous')"))
+        if status.get("slowed_by_cell"):
+            facts.append(
+                ("note", 'the cell slows the server; pw.start(server="process") gives it a process of its own')
+            )
+        return "running", facts
+
+    def __repr__(self) -> str:
+        state, facts = self._facts()
+        return representations.facts_text(f"pi-workflows server · {state} · {time.strftime('%H:%M:%S')}", facts)
+
+    def _repr_html_(self) -> str:
+        state, facts = self._facts()
+        return representations.facts_html("pi-workflows server", facts, state)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+
+def _checked_tags(tags: Iterable[str]) -> list[str]:
+    listed = [tags] if isinstance(tags, str) else list(tags)
+    for tag in listed:
+        if not isinstance(tag, str):
+            raise WorkflowDefinitionError(f"tags={listed!r}: a tag is a text")
+    return listed
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {word.replace('_', ' ')}" for word, count in counts.items())
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
