@@ -51,8 +51,13 @@ class Guard:
             self._held.append((descriptor, (status.st_dev, status.st_ino)))
         return True
 
+    @property
+    def descriptors(self) -> list[int]:
+        """The descriptors that hold the locks."""
+        return [descriptor for descriptor, _ in self._held]
+
     def release(self) -> None:
-        """Give both locks up, in a child too (where nothing is held, but the descriptors are open)."""
+        """Give both locks up."""
         while self._held:
             os.close(self._held.pop()[0])
 

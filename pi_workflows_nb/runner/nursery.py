@@ -33,10 +33,11 @@ import traceback
 import types
 from array import array
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from pi_workflows_nb.runner import prctl, proc
+from pi_workflows_nb.runner import birth, prctl, proc
+from pi_workflows_nb.runner.birth import Entry
 from pi_workflows_nb.runner.children import Children
 from pi_workflows_nb.runner.guard import Guard
 
@@ -45,11 +46,8 @@ QUIET_LIBRARIES: Final = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-NOT_FOR_THE_NURSERY: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 GUARD_SECONDS: Final = 2.0
 LEAVE_SECONDS: Final = 5.0
-
-Entry = Callable[[socket.socket, str, str], object]
 
 
 class Nursery:
@@ -203,69 +201,52 @@ class Nursery:
         if not self.descriptors:
             self.say({"event": "refused", "id": command["id"], "error": "the runner's channel did not arrive"})
             return
-        channel = self.descriptors.popleft()
-        problem = "it has not begun" if self.entry is None else None
-        if problem is None and (threads := proc.thread_count()) != 1:
+        descriptor = self.descriptors.popleft()
+        threads = proc.thread_count()
+        problem: str | None = None
+        if self.entry is None:
+            problem = "it is not ready"
+        elif threads != 1:
             problem = f"it has {threads} threads, and forking would copy their locks but not them"
-        pid = -1
-        if problem is None:
+        else:
             try:
-                pid = os.fork()
+                pid = self.fork(self.entry, command, descriptor)
             except OSError as error:
                 problem = f"the system refused the fork: {error.strerror}"
-        if pid == 0:
-            self.become_runner(command, channel)
-        os.close(channel)
+        os.close(descriptor)
         if problem is not None:
             self.say({"event": "refused", "id": command["id"], "error": problem})
             return
         self.children.add(command["id"], pid)
         self.say({"event": "spawned", "id": command["id"], "pid": pid, "identity": proc.start_identity(pid)})
 
-    def become_runner(self, command: dict[str, Any], channel: int) -> NoReturn:
-        """The first code in the child, and its last: shed everything of the nursery, then run the entry."""
-        code = 1
+    def fork(self, entry: Entry, command: dict[str, Any], descriptor: int) -> int:
+        """Make the runner, and give its pid."""
+        wanted = self.environment if command["environment"] is None else command["environment"]
+        removed, changed = birth.differences(birth.with_epoch(wanted, command["epoch"]))
+        others = (self.control.fileno(), self.server, self.woken, self.waker, *self.descriptors)
+        guards = self.guard.descriptors if self.guard is not None else ()
+        channel = socket.socket(fileno=descriptor)
+        to_be = birth.Birth(
+            entry=entry,
+            channel=channel,
+            mode=command["mode"],
+            log=command["log"],
+            epoch=command["epoch"],
+            folder=command["folder"],
+            mark=self.mark,
+            parent=self.pid,
+            removed=removed,
+            changed=changed,
+            closed=[number for number in (*others, *guards) if number >= 0],
+        )
         try:
-            prctl.die_with_parent()
-            if os.getppid() != self.pid:
-                os._exit(1)
-            os.setsid()
-            prctl.become_subreaper()
-            prctl.set_name("pi-runner")
-            prctl.write_epoch_mark(self.mark, command["epoch"])
-            self.shed()
-            wanted = self.environment if command["environment"] is None else command["environment"]
-            _become_environment({**wanted, proc.EPOCH_VARIABLE: command["epoch"]})
-            os.chdir(command["folder"])
-            if (numpy_random := sys.modules.get("numpy.random")) is not None:
-                numpy_random.seed()
-            gc.enable()
-            assert self.entry is not None
-            self.entry(socket.socket(fileno=channel), command["mode"], command["log"])
-            code = 0
-        except SystemExit as left:
-            code = left.code if isinstance(left.code, int) else int(left.code is not None)
-        except BaseException:
-            os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
+            pid = os.fork()
+            if pid == 0:
+                to_be.live()
         finally:
-            _leave_child(code)
-
-    def shed(self) -> None:
-        """In a new child: close what belongs to the nursery and to other runners, and give signals back their meaning.
-
-        The signals the nursery ignores are blocked in it, so that one sent to a child that is this young waits until
-        here and then acts.
-        """
-        signal.set_wakeup_fd(-1)
-        for number in (*NOT_FOR_THE_NURSERY, signal.SIGCHLD):
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        self.control.close()
-        if self.guard is not None:
-            self.guard.release()
-        for descriptor in (self.server, self.woken, self.waker, *self.descriptors):
-            if descriptor >= 0:
-                os.close(descriptor)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            channel.detach()
+        return pid
 
     # Ends
 
@@ -310,30 +291,12 @@ class _ThreadStartedError(Exception):
     pass
 
 
-def _leave_child(code: int) -> NoReturn:
-    """End without what a program does at its end: threads, exit handlers and finalizers were the nursery's."""
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(code & 0xFF)
-
-
 def _drain(descriptor: int) -> None:
     try:
         while len(os.read(descriptor, 4096)) == 4096:
             pass
     except BlockingIOError:
         pass
-
-
-def _become_environment(wanted: Mapping[str, str]) -> None:
-    """Make `os.environ` equal to `wanted` with as few changes as that takes."""
-    for name in os.environ.keys() - wanted.keys():
-        del os.environ[name]
-    for name, value in wanted.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
 
 
 def _watch_parent() -> int:
@@ -356,9 +319,7 @@ def main() -> NoReturn:
     sys.argv[:] = [""]
     # User code must not find the nursery under the name that a program's own module has.
     sys.modules["__main__"] = types.ModuleType("__main__")
-    signal.pthread_sigmask(signal.SIG_SETMASK, NOT_FOR_THE_NURSERY)
-    for number in NOT_FOR_THE_NURSERY:
-        signal.signal(number, signal.SIG_IGN)
+    birth.be_deaf()
     prctl.become_subreaper()
     prctl.set_name("pi-nursery")
     for descriptor in (control, server):

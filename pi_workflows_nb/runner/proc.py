@@ -8,7 +8,6 @@ under /proc; on systems without it a few questions are answered through `ps`, an
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from functools import cache
 from typing import NamedTuple
@@ -134,6 +133,8 @@ def start_identity(pid: int) -> str | None:
 
 
 def _answer(*command: str) -> str | None:
+    import subprocess
+
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.SubprocessError):

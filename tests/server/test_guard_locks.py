@@ -202,7 +202,7 @@ def test_a_runner_that_copies_the_file_takes_nothing_away(live):
             assert await child.exited == 0
             child.socket.close()
             foreign(path)
-            assert exists(f"{path}-wal")
+            assert await asyncio.to_thread(exists, f"{path}-wal")
             connection.execute("INSERT INTO t VALUES ('after')")
             assert foreign(path) == ["after"]
             await made.unguard()
