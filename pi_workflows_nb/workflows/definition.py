@@ -7,6 +7,7 @@ the graph as a whole is checked when it is started, drawn, or asked to with `che
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
@@ -416,6 +417,10 @@ def check_fields(workflow: Workflow) -> None:
     if not (workflow.input is None or callable(workflow.input)):
         raise WorkflowDefinitionError(
             f"{label}: input is a function or a type that checks the input, not {workflow.input!r}"
+        )
+    if inspect.iscoroutinefunction(workflow.input):
+        raise WorkflowDefinitionError(
+            f"{label}: input is an async function; it is called as a plain one, drop the `async`"
         )
     for field in ("presentation_prompt", "contract_id"):
         value = getattr(workflow, field)

@@ -15,8 +15,6 @@ from pi_workflows_nb.workflows.nodes import Decision, Node
 from pi_workflows_nb.workflows.values import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pi_workflows_nb.workflows.definition import Workflow
 
 TITLE_SECONDS: Final = 30.0
@@ -34,27 +32,15 @@ def normalize_input(workflow: Workflow, value: Any) -> Any:
 def accept_value(node: Node, value: Any) -> Any:
     """Give the output that a submitted value becomes, a JSON value.
 
-    Takes an agent, decision or checkpoint node and the answer. The bare name of a choice stands for the decision's
-    whole output. Raises WorkflowInputError, naming the node, when the node's `validate` or its choices refuse the
-    value, or it is not JSON.
+    Takes an agent, decision or checkpoint node and the answer. A decision's output is its choice under its field and
+    nothing else; the bare name of a choice will do as an answer. Raises WorkflowInputError, naming the node, when the
+    node's `validate` or its choices refuse the value, or it is not JSON.
     """
-    if isinstance(node, Decision):
-        from pi_workflows_nb.workflows.attempts import picked
-
-        value = picked(node, value)
-    return _accept(f"node {node.name!r}: the value", node.validate, value)
-
-
-def validated(
-    shape: Any, value: Any, label: str, invoke: Callable[[Callable[..., Any], Any], Any] | None = None
-) -> Any:
-    """Check a value by a callable or a type and give the one to keep, a JSON value.
-
-    Takes what `validate=` or `input=` was given (None accepts all JSON), the value, how errors call it, and, to let
-    async callables work, a function that calls a callable with a value. A callable that gives None keeps the value.
-    Raises WorkflowInputError when the value is refused or is not JSON.
-    """
-    return _accept(label, shape, value, invoke)
+    label = f"node {node.name!r}: the value"
+    if not isinstance(node, Decision):
+        return _accept(label, node.validate, value)
+    picked = _picked(node, _to_json(label, value))
+    return picked if node.validate is None else _picked(node, _accept(label, node.validate, picked))
 
 
 def make_title(workflow: Workflow, input: Any) -> str | None:
@@ -74,12 +60,12 @@ def make_title(workflow: Workflow, input: Any) -> str | None:
     return cap_units(title)
 
 
-def _accept(label: str, shape: Any, value: Any, invoke: Callable[..., Any] | None = None) -> Any:
+def _accept(label: str, shape: Any, value: Any) -> Any:
     value = _to_json(label, _plain(value))
     if shape is None:
         return value
     try:
-        found = _conform(shape, value, invoke or _call)
+        found = _conform(shape, value)
     except NameError as error:
         if not isinstance(shape, type):
             raise _refused(label, error) from error
@@ -92,18 +78,14 @@ def _accept(label: str, shape: Any, value: Any, invoke: Callable[..., Any] | Non
     return value if found is None else _to_json(label, _plain(found))
 
 
-def _call(function: Callable[..., Any], value: Any) -> Any:
-    return function(value)
-
-
-def _conform(shape: Any, value: Any, invoke: Callable[..., Any]) -> Any:
+def _conform(shape: Any, value: Any) -> Any:
     if hasattr(shape, "model_validate"):
         return shape.model_validate(value)
     if isinstance(shape, type) and shape.__module__ != "builtins" and not _has_fields(shape):
         return shape(value)
     if isinstance(shape, type) or hasattr(shape, "__origin__"):
         return msgspec.convert(value, shape)
-    return invoke(shape, value)
+    return shape(value)
 
 
 def _has_fields(shape: type) -> bool:
@@ -127,6 +109,17 @@ def _plain(value: Any) -> Any:
     if hasattr(type(value), "__attrs_attrs__") or isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
     return value
+
+
+def _picked(node: Decision, value: Any) -> dict[str, Any]:
+    pick = value.get(node.field) if isinstance(value, dict) else value
+    if isinstance(pick, str) and pick in node.choices:
+        return {node.field: pick}
+    choices = ", ".join(repr(choice) for choice in node.choices)
+    raise WorkflowInputError(
+        f"node {node.name!r}: the value {_short(value)} picks none of its choices; it is one of {choices}, plain or as "
+        f"{{{node.field!r}: …}}"
+    )
 
 
 def _to_json(label: str, value: Any) -> Any:

@@ -353,6 +353,10 @@ def _check_validate(label: str, validate: object) -> None:
             f"{label}: validate={validate!r}; give a function that takes the value "
             "and returns the one to keep, or a type"
         )
+    if inspect.iscoroutinefunction(validate):
+        raise WorkflowDefinitionError(
+            f"{label}: validate is an async function; it is called as a plain one, drop the `async`"
+        )
 
 
 def _declared(label: str, effect: object) -> Effect:

@@ -152,13 +152,20 @@ def load_text(text: str, *, name: str | None = None, filename: str | None = None
     sys.modules[module.__name__] = module
     try:
         exec(compile(text, shown, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
-    except SyntaxError as error:
-        raise SourceError(f"{shown}, line {error.lineno}: {error.msg}; a workflow's source is plain Python") from error
-    except PiWorkflowsError as error:
-        raise SourceError(f"{_place(shown, error)}: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise SourceError(f"{_place(shown, error)}: running it raised {type(error).__name__}: {error}") from error
-    return _only_workflow(module, name, shown)
+        return _only_workflow(module, name)
+    except BaseException as error:
+        sys.modules.pop(module.__name__, None)
+        if not isinstance(error, Exception | SystemExit):
+            raise
+        raise _failed(shown, error) from error
+
+
+def _failed(shown: str, error: BaseException) -> SourceError:
+    if isinstance(error, SyntaxError) and error.filename == shown:
+        return SourceError(f"{shown}, line {error.lineno}: {error.msg}; a workflow's source is plain Python")
+    if isinstance(error, PiWorkflowsError):
+        return SourceError(f"{_place(shown, error)}: {error}")
+    return SourceError(f"{_place(shown, error)}: running it raised {type(error).__name__}: {error}")
 
 
 def _pack(workflow: Workflow | None, agent: Callable[..., Any] | None, project: Path | None) -> Packed:
@@ -226,7 +233,7 @@ def _place(shown: str, error: BaseException) -> str:
     return f"{shown}, line {lines[-1]}" if lines else shown
 
 
-def _only_workflow(module: ModuleType, name: str | None, shown: str) -> Workflow:
+def _only_workflow(module: ModuleType, name: str | None) -> Workflow:
     found = {id(value): value for value in vars(module).values() if isinstance(value, Workflow)}
     workflows = list(found.values())
     if len(workflows) > 1 and name is not None:
@@ -234,11 +241,9 @@ def _only_workflow(module: ModuleType, name: str | None, shown: str) -> Workflow
     if len(workflows) == 1:
         return workflows[0]
     if not workflows:
-        raise SourceError(
-            f"{shown} makes no workflow; it needs a line such as wf = pw.Workflow('name', start_at='first')"
-        )
+        raise SourceError("no workflow is made; it needs a line such as wf = pw.Workflow('name', start_at='first')")
     names = ", ".join(repr(workflow.name) for workflow in workflows)
-    raise SourceError(f"{shown} makes several workflows ({names}); keep one, or ask for one of them by its name")
+    raise SourceError(f"several workflows are made ({names}); keep one, or ask for one of them by its name")
 
 
 def _callbacks(node: Node) -> Iterator[Any]:
