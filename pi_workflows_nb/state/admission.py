@@ -21,6 +21,7 @@ SCHEMA_NAME: Final = "pi-workflows-state"
 SCHEMA_VERSION: Final = 1
 APP: Final = "pi-workflows-nb"
 BUSY_TIMEOUT_MS: Final = 5000
+SMALLEST_BYTES: Final = 512  # SQLite's smallest page; it takes less for an empty file
 
 # What may go away by itself or by a person's hand, as against a fault of a statement.
 _PASSING: Final = frozenset(
@@ -67,6 +68,10 @@ def refuse_kinds(path: Path, *, links: bool = True) -> None:
     if status.st_size == 0:
         raise StateFileError(
             f"{path} is an empty file, which no server leaves behind: delete it or choose another path"
+        )
+    if status.st_size < SMALLEST_BYTES:
+        raise StateFileError(
+            f"{path} is too short for a SQLite file: choose another path, or restore a backup if it once was one"
         )
     if links and status.st_nlink > 1:
         raise StateFileError(

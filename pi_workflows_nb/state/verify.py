@@ -5,12 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from ..wire import identities
 from . import admission, blobs, record_invariants, run_invariants
+from .invariants import Rule
 
 _FAULTS: Final = 100
 """How many faults of SQLite's own check are listed; one broken page can cause thousands."""
@@ -65,16 +66,24 @@ def _findings(connection: sqlite3.Connection) -> Iterator[Finding]:
     yield from _guarded("a blob holds the bytes of its digest", "blobs", _blobs(connection))
     yield from _guarded("an id is that of its key", "resources", _ids(connection))
     yield from _guarded("the source of a run is stored", "runs", _sources(connection))
-    here = admission.made_here(connection)
+    here = _made_here(connection)
     for rule in (*run_invariants.RULES, *record_invariants.RULES):
-        severity: Any = "error" if here else rule.elsewhere
+        severity = "error" if here else rule.elsewhere
         if severity == "allowed":
             continue
-        rows = (
-            Finding(rule.name, rule.table, str(name), str(what_is), str(what_should_be), severity)
-            for name, what_is, what_should_be in connection.execute(rule.sql)
-        )
-        yield from _guarded(rule.name, rule.table, rows)
+        yield from _guarded(rule.name, rule.table, _broken(connection, rule, severity))
+
+
+def _made_here(connection: sqlite3.Connection) -> bool:
+    try:
+        return admission.made_here(connection)
+    except sqlite3.DatabaseError:
+        return True  # unreadable: judge it strictly
+
+
+def _broken(connection: sqlite3.Connection, rule: Rule, severity: Literal["error", "warning"]) -> Iterator[Finding]:
+    for name, what_is, what_should_be in connection.execute(rule.sql):
+        yield Finding(rule.name, rule.table, str(name), str(what_is), str(what_should_be), severity)
 
 
 def _guarded(rule: str, table: str, findings: Iterator[Finding]) -> Iterator[Finding]:
