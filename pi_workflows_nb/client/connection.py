@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import socket
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -25,13 +26,21 @@ _decode = msgspec.json.Decoder(ClientFrame).decode
 
 
 class SocketConnection:
-    """A connection to the server that owns `database`."""
+    """A connection to the server that owns `database`; `process` is given where this process has started it."""
 
     placement: Final = "process"
 
-    def __init__(self, path: Path, database: Path, project: Path, kind: str = "kernel") -> None:
+    def __init__(
+        self,
+        path: Path,
+        database: Path,
+        project: Path,
+        kind: str = "kernel",
+        process: subprocess.Popen[str] | None = None,
+    ) -> None:
         self.database = database
         self.project = project
+        self._process = process
         self._client_id = f"{kind}:{identities.new_id()}"
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -166,6 +175,8 @@ class SocketConnection:
             self.request("server.stop", {})
             self._reader.join(15)
         self.close()
+        if self._process is not None:
+            self._process.wait(15)
 
     def close(self) -> None:
         """Leave; the server goes on."""
@@ -176,4 +187,7 @@ class SocketConnection:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
+        if threading.current_thread() is not self._reader:
+            self._reader.join(5)
+        self._stream.close()
         self._socket.close()

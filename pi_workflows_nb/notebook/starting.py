@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 _servers: dict[tuple[int, Path], tuple[Any, dict[Path, Server]]] = {}
 LOCAL_FOLDERS = (Path("/var/tmp"),)  # noqa: S108 - the folder made in it is private
-_processes: list[subprocess.Popen[str]] = []
 
 
 def state_folder() -> Path:
@@ -122,9 +120,7 @@ def _in_process(path: Path, home: Path, project: Path, options: dict[str, Any]) 
     from ..client.launching import start_server
 
     where, process = start_server(path, home, options)
-    # Kept so that its end is collected: a Popen that is dropped while its process lives warns.
-    _processes[:] = [one for one in _processes if one.poll() is None] + [process]
-    return SocketConnection(where, path, project)
+    return SocketConnection(where, path, project, process=process)
 
 
 def _load_magics() -> None:

@@ -77,6 +77,7 @@ class WorkflowServer:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._subscribers: dict[str, list[Callable[[dict[str, Any]], None]]] = {}
         self._dirty: set[str] = set()
+        self._published = 0.0
         self._verified: set[str] = set()
         self._checkpointed = 0
         self._checkpoint_every = 400
@@ -297,6 +298,8 @@ class WorkflowServer:
 
     def run_ended(self, run_id: str) -> None:
         """A run's end, or its wait for an answer, is on disk: its runner holds no place any more."""
+        if run_id in self._subscribers:
+            asyncio.get_running_loop().call_soon(self._publish)
         supervisor = self.supervisors.get(run_id)
         if supervisor is not None:
             asyncio.get_running_loop().call_later(2.0, self._end_lingering, supervisor)
@@ -388,11 +391,14 @@ class WorkflowServer:
         watched = run_ids & self._subscribers.keys()
         if watched:
             if not self._dirty:
-                asyncio.get_running_loop().call_later(VIEW_SECONDS, self._publish)
+                # The first change after a quiet while is told at once; a stream of them is coalesced.
+                wait = max(0.0, self._published + VIEW_SECONDS - self.clock.monotonic())
+                asyncio.get_running_loop().call_later(wait, self._publish)
             self._dirty |= watched
 
     def _publish(self) -> None:
         dirty, self._dirty = self._dirty, set()
+        self._published = self.clock.monotonic()
         for run_id in dirty:
             callbacks = self._subscribers.get(run_id)
             view = self.view(run_id) if callbacks else None

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
@@ -245,14 +246,23 @@ def _is_own(value: Any) -> bool:
     return type(value).__module__.startswith(f"{_OWN}.workflows")
 
 
+# Hundreds of modules are looked at for each run that is started, and nearly all of them are the same as last time.
+_foreign: dict[Path, dict[str, object]] = {}
+
+
 @contextmanager
 def _local_modules_by_value(project: Path) -> Iterator[None]:
     before = cloudpickle.list_registry_pickle_by_value()
     registered: list[ModuleType] = []
     is_local = _locality(project)
+    foreign = _foreign.setdefault(project, {})
     try:
         for name, module in list(sys.modules.items()):
-            if name not in before and is_local(name, module):
+            if foreign.get(name) is module or name in before:
+                continue
+            if not is_local(name, module):
+                foreign[name] = module
+            else:
                 cloudpickle.register_pickle_by_value(module)
                 registered.append(module)
         yield
@@ -279,6 +289,7 @@ def _locality(project: Path) -> Callable[[str, object], bool]:
     return is_local
 
 
+@cache
 def _installation() -> Callable[[str], bool]:
     standard = tuple(os.path.join(sysconfig.get_path(kind), "") for kind in ("stdlib", "platstdlib"))
     packages = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
