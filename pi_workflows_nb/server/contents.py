@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -15,8 +15,11 @@ from msgspec import Raw
 from ..state import blobs
 from ..wire import canonical_json, identities
 from ..wire.errors import ProtocolError
-from ..wire.runner_messages import INLINE_BYTES, PART_BYTES, ContentRead, ContentRef, ContentWrite, Value
+from ..wire.runner_messages import PART_BYTES, ContentRead, ContentRef, ContentWrite, Value
 from .committer import Transaction
+
+OFFERED_BYTES: Final = 768 << 10
+"""What is given inline: a part in base64 must be, whatever the limit of the other direction."""
 
 
 class Transfers:
@@ -60,7 +63,7 @@ class Transfers:
 
     def offer(self, data: bytes) -> Value:
         """A value for the peer: inline, or kept for `read` when it is large."""
-        if len(data) <= INLINE_BYTES:
+        if len(data) <= OFFERED_BYTES:
             return Value(inline=Raw(data))
         digest = identities.sha256_hex(data)
         self._offered[digest] = data

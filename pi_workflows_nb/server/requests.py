@@ -200,7 +200,7 @@ class Requests:
             "frozen": {"inline": frozen},
             "mode": result["mode"],
             "name": result["name"],
-            "source": sources.source_identity(found),
+            "source": found.identity,
             "title": result["title"],
         }
 

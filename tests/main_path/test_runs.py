@@ -137,7 +137,7 @@ def test_a_callable_answers_agent_and_decision_nodes(server):
     def question(ctx):
         return "Answer it"
 
-    wf.edge(pw.decision_edge("classify", {"bug": "bug", "question": "question"}))
+    wf.decision_edge("classify", {"bug": "bug", "question": "question"})
     with pytest.raises(pw.SessionRequiredError):
         server.run(wf, "it crashes")
 
