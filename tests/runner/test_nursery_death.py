@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from pi_workflows_nb.runner import proc
 from pi_workflows_nb.wire.errors import PiWorkflowsError, StateUnavailableError
 from tests.runner.nurseries import FOREVER, HERE, alive, finished, gone_within, heard, nursery, spawn
 
@@ -38,7 +37,9 @@ channel.send(f"{os.getpid()} {lingering} {own_session} {own_session_by_exec} {st
 time.sleep(1000)
 """
 SERVER = f"""
-import asyncio, json, os, sys, time
+import asyncio, json, os, subprocess, sys
+if "without pidfds" in sys.argv:
+    del os.pidfd_open
 sys.path.insert(0, {str(HERE.parents[1])!r})
 from tests.runner.nurseries import heard, nursery, spawn
 
@@ -47,9 +48,8 @@ async def check():
         said = []
         for number in range(2):
             said += (await heard(await spawn(made, {FAMILY!r}, epoch=f"epoch-{{number}}"))).split()
-        if len(sys.argv) > 1 and os.fork() == 0:
-            time.sleep(3)  # as a child by multiprocessing: it holds copies of every socket
-            os._exit(0)
+        if "held" in sys.argv:
+            subprocess.Popen(["sleep", "3"], pass_fds=[made._control.fileno()])
         print(json.dumps([made.pid, *map(int, said)]), flush=True)
         await asyncio.sleep(1000)
 
@@ -76,14 +76,42 @@ def test_everything_goes_with_the_server(number: signal.Signals):
         assert gone_within(1, *pids), [pid for pid in pids if alive(pid)]
 
 
-def test_a_forked_child_of_the_server_that_holds_its_sockets_delays_nothing():
-    with server("fork") as (process, pids):
+def test_where_there_are_no_pidfds_the_end_of_the_socket_is_enough():
+    with server("without pidfds") as (process, pids):
         process.kill()
         assert gone_within(1, *pids)
-        left = [pid for pid in proc.all_pids() if (stat := proc.read_stat(pid)) and stat.session == os.getsid(0)]
-        for pid in left:
-            if SERVER.encode() in (proc.read_file(f"/proc/{pid}/cmdline") or b""):
-                os.kill(pid, signal.SIGKILL)
+
+
+def test_the_server_needs_no_pidfd_either(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delattr(os, "pidfd_open")
+
+    async def check() -> None:
+        lost = asyncio.Event()
+        async with nursery(lost.set) as made:
+            child = await spawn(made, FAMILY)
+            pids = [int(pid) for pid in (await heard(child)).split()]
+            os.kill(made.pid, signal.SIGKILL)
+            assert await asyncio.wait_for(child.exited, 2) is None
+            assert lost.is_set()
+            assert gone_within(1, *pids)
+            child.socket.close()
+
+    asyncio.run(check())
+
+
+def test_a_child_of_the_server_that_holds_its_socket_delays_nothing():
+    with server("held") as (process, pids):
+        process.kill()
+        assert gone_within(1, *pids)
+
+
+def test_runners_go_with_the_nursery_even_when_no_server_can_act():
+    with server() as (process, pids):
+        process.send_signal(signal.SIGSTOP)
+        os.kill(pids[0], signal.SIGKILL)
+        assert gone_within(1, pids[1], pids[6])
+        process.send_signal(signal.SIGCONT)
+        assert gone_within(1, *pids)
 
 
 def test_a_stopped_runner_goes_too():
