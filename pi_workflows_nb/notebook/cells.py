@@ -1,20 +1,27 @@
-"""The texts of `%%workflow` cells of this kernel, by name: a cell run again replaces its text."""
+"""The `%%workflow` cells of this kernel, by name: a cell run again replaces the one before."""
 
 from __future__ import annotations
 
-_TEXTS: dict[str, str] = {}
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pi_workflows_nb.workflows.definition import Workflow
+
+_CELLS: dict[str, tuple[str, Workflow]] = {}
 
 
-def register(name: str, text: str) -> None:
-    """Keep the text of a cell."""
-    _TEXTS[name] = text
+def register(name: str, text: str, workflow: Workflow) -> None:
+    """Keep the text of a cell and the workflow it made."""
+    _CELLS[name] = (text, workflow)
 
 
 def text_of(name: str) -> str | None:
     """The text of the newest cell of that name, if one was run."""
-    return _TEXTS.get(name)
+    known = _CELLS.get(name)
+    return None if known is None else known[0]
 
 
-def names() -> list[str]:
-    """The names of all cells that were run."""
-    return sorted(_TEXTS)
+def made(workflow: Workflow) -> bool:
+    """Whether this very object came from a cell, so that its text says all of it."""
+    known = _CELLS.get(workflow.name)
+    return known is not None and known[1] is workflow

@@ -101,8 +101,14 @@ class FileAccess(FileFrames):
     def _counts(self) -> dict[str, int]:
         column = FRAMES["runs"].column("status")
         assert column is not None
-        where, parameters = "", []
+        # A run that was answered is one with its continuation.
+        where, parameters = "(r.status <> 'waiting' OR q.status <> 'done')", []
         if self._link.project_id is not None:
-            where, parameters = " WHERE project_id = ?", [self._link.project_id]
-        found = dict(self._reader().rows(f"SELECT status, count(*) FROM runs{where} GROUP BY 1", parameters))
+            where, parameters = f"{where} AND r.project_id = ?", [self._link.project_id]
+        found = dict(
+            self._reader().rows(
+                f"SELECT r.status, count(*) FROM runs r JOIN run_queue q USING (run_id) WHERE {where} GROUP BY 1",
+                parameters,
+            )
+        )
         return {word: found[word] for word in column.words if word in found}

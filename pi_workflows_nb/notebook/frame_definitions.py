@@ -153,6 +153,11 @@ _EVERY: Final = (
             _state("mode", "n.execution_mode", ("interactive", "headless")),
             Column("session_id", "text", "CASE n.execution_mode WHEN 'interactive' THEN n.origin_session_id END"),
             Column("project_id", "text", "r.project_id"),
+            Column(
+                "continued_by",
+                "text",
+                "(SELECT c.run_id FROM runs c WHERE c.parent_run_id = r.run_id AND c.lineage_kind = 'continuation')",
+            ),
             Column("parent_run_id", "text", "r.parent_run_id"),
             Column("root_run_id", "text", "r.root_run_id"),
             _state("lineage", "r.lineage_kind", ("continuation", "restart")),

@@ -52,7 +52,8 @@ class RunFrames:
 
         From the tables runs, workflow_definitions, run_bindings and run_queue. `tag` is one the run was started with,
         `text` is searched in id, workflow and title. A run that waits for an answer has `waiting_since`, never
-        `finished_at`. `payloads` adds input, output, error and launch_options.
+        `finished_at`; once answered it stays `waiting`, and `continued_by` names the run that goes on. `payloads` adds
+        input, output, error and launch_options.
         """
         return self._frame(
             "runs",

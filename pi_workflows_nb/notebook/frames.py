@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Moment: TypeAlias = dt.datetime | dt.date | dt.timedelta | str | int
 Words: TypeAlias = "str | Sequence[str]"
 
+_EPOCH: Final = pd.Timestamp(0, tz="UTC")
 _TAGGED: Final = (
     "{run} IN (SELECT x.run_id FROM runs x JOIN blobs o ON o.blob_hash = x.launch_options_hash,"
     " json_each(CAST(o.content AS TEXT), '$.tags') t WHERE t.value = ?)"
@@ -241,4 +242,4 @@ def milliseconds(value: Moment) -> int:
     if pd.isna(moment):
         raise QueryError(f"{value!r} is not a moment")
     moment = moment.tz_localize("UTC") if moment.tzinfo is None else moment
-    return int(moment.as_unit("ms").value)
+    return int((moment - _EPOCH) // pd.Timedelta(1, "ms"))

@@ -1,7 +1,7 @@
 """Where the cards of a graph stand: ranks from top to bottom, one row of cards a rank, few crossings.
 
-Pure arithmetic over a definition snapshot. Edges that lead back (loops) are found first and left out of the ranking; an
-edge over several ranks passes each of them through a free place of its own, so that it crosses no card.
+Pure arithmetic over a definition snapshot. Links that lead back (loops) are left out of the ranking; a link over
+several ranks passes each of them through a free place of its own, so that it crosses no card.
 """
 
 from __future__ import annotations
@@ -62,46 +62,36 @@ def graph_of(snapshot: dict[str, Any]) -> Graph:
     for source, target in ways:
         if source in given and target in given:
             after[source].append(target)
-    order, back = _reading_order(start, after)
+    order = {node: position for position, node in enumerate(_reading_order(start, after))}
     links = [
-        Link(source, target, tuple(labels), (source, target) in back)
+        Link(source, target, tuple(labels), order[source] >= order[target])
         for (source, target), labels in ways.items()
         if source in given and target in given
     ]
     return Graph(start, {node: given[node] for node in order}, links)
 
 
-def _reading_order(start: str, after: dict[str, list[str]]) -> tuple[list[str], set[tuple[str, str]]]:
-    done: list[str] = []
-    back: set[tuple[str, str]] = set()
-    state: dict[str, int] = {}
+def _reading_order(start: str, after: dict[str, list[str]]) -> list[str]:
+    """Each node before the nodes it leads to, as far as there are no loops; what cannot be reached comes last."""
+    order: list[str] = []
+    seen: set[str] = set()
     for root in [start, *after]:
-        if root not in after or root in state:
+        if root not in after or root in seen:
             continue
-        state[root] = 1
+        done: list[str] = []
+        seen.add(root)
         stack = [(root, iter(reversed(after[root])))]
         while stack:
             node, rest = stack[-1]
-            for target in rest:
-                if state.get(target) == 1:
-                    back.add((node, target))
-                elif target not in state:
-                    state[target] = 1
-                    stack.append((target, iter(reversed(after[target]))))
-                    break
-            else:
-                state[node] = 2
+            target = next((other for other in rest if other not in seen), None)
+            if target is None:
                 done.append(node)
                 stack.pop()
-    # A root found later stands after what was found before it.
-    return _roots_in_order(done, start), back
-
-
-def _roots_in_order(done: list[str], start: str) -> list[str]:
-    if start not in done:
-        return done[::-1]
-    cut = done.index(start) + 1
-    return [*reversed(done[:cut]), *reversed(done[cut:])]
+            else:
+                seen.add(target)
+                stack.append((target, iter(reversed(after[target]))))
+        order += reversed(done)
+    return order
 
 
 def layout(graph: Graph) -> Layout:

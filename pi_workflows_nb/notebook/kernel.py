@@ -31,3 +31,16 @@ def cell_key() -> tuple[str, str]:
     parent: dict[str, Any] = getattr(shell().kernel, "get_parent", dict)() if is_kernel() else {}
     header, metadata = parent.get("header", {}), parent.get("metadata", {})
     return str(metadata.get("cellId", "")), str(header.get("msg_id", ""))
+
+
+def forget_route(widget: Any) -> None:
+    """Let a front end's messages for a widget go to the thread that the front end chose for them.
+
+    The kernel notes which of its threads last published on a widget and sends everything about it there; after a cell
+    did, that is the main thread, and a click waits for all cells that are queued.
+    """
+    comm = getattr(widget, "comm", None)
+    lock = getattr(comm, "_reply_subshell_lock", None)
+    if lock is not None:
+        with lock:
+            vars(comm).pop("_reply_subshell_id", None)

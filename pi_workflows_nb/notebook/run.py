@@ -182,18 +182,24 @@ class Run(RunFrames):
             return self
         deadline = None if timeout is None else time.monotonic() + timeout
         progress = ProgressLine()
-        with Watch(connection, self._leaf) as watch:
+        chain = self.chain
+        (since,) = self._link.reader.row("SELECT created_at FROM runs WHERE run_id = ?", (chain[0],)) or (0,)
+        with Watch(connection, chain[-1]) as watch:
             try:
                 while watch.view is None or not settled(watch.view, until):
                     if watch.view is not None:
-                        progress.show(line(watch.view))
+                        progress.show(line(watch.view, since))
                     left = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
                     if left <= 0:
                         raise WaitTimeout(f"run {watch.run_id} is not done after {timeout:g} s; it goes on")
                     watch.wait(left)
-                progress.show(line(watch.view))
+                progress.show(line(watch.view, since))
             finally:
                 progress.close()
+        if kernel.is_kernel():
+            from . import run_view
+
+            run_view.flush(self)
         return self
 
     def __await__(self) -> Generator[Any, None, Run]:

@@ -99,10 +99,12 @@ class Server(FileAccess):
         if mode is not None and mode not in MODES:
             raise WorkflowDefinitionError(f"mode={mode!r}: it is {' or '.join(map(repr, MODES))}, or left out")
         tag_list = _checked_tags(tags)
-        if isinstance(workflow, Workflow):
-            payload = self._described(workflow, input, agent, mode)
-        else:
+        if not isinstance(workflow, Workflow):
             payload = self._named(os.fspath(workflow), input, agent, mode)
+        elif cells.made(workflow):
+            payload = self._named(workflow.name, input, agent, mode)
+        else:
+            payload = self._described(workflow, input, agent, mode)
         payload |= {"environment": dict(os.environ), "project": str(self.project), "tags": tag_list}
         response = self._link.ask(
             "run.start",
@@ -126,7 +128,9 @@ class Server(FileAccess):
                 f"workflow {workflow.name!r} needs the session of this notebook, and sessions are not served yet:"
                 " give agent=<a callable> that answers its agent nodes"
             )
-        frozen = sources.sign(sources.freeze(workflow, agent=agent), sources.signing_key(self.home))
+        frozen = sources.sign(
+            sources.freeze(workflow, agent=agent, project=self.project), sources.signing_key(self.home)
+        )
         value = self._connection.value
         return {
             "frozen": value(canonical_json.encode(frozen)),
@@ -144,7 +148,9 @@ class Server(FileAccess):
         value = self._connection.value
         frozen = None
         if agent is not None:
-            signed = sources.sign(sources.freeze(None, agent=agent), sources.signing_key(self.home))
+            signed = sources.sign(
+                sources.freeze(None, agent=agent, project=self.project), sources.signing_key(self.home)
+            )
             frozen = value(canonical_json.encode(signed))
         text = cells.text_of(name)
         return {

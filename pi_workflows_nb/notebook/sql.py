@@ -13,7 +13,7 @@ import pandas as pd
 
 from pi_workflows_nb.state import admission
 
-from .columns import TEXT, TIME
+from .columns import MISSING, TEXT, TIME
 from .frame_definitions import FRAMES
 
 if TYPE_CHECKING:
@@ -121,7 +121,8 @@ class EagerConnection(sqlite3.Connection):
 def _typed(name: str, values: list[Any]) -> Any:
     kinds = {type(value) for value in values} - {type(None)}
     if name.endswith("_at") and kinds <= {int}:
-        return pd.array(np.array([pd.NaT if value is None else value for value in values], dtype="M8[ms]"), dtype=TIME)
+        moments = np.array([MISSING if value is None else value for value in values], dtype=np.int64)
+        return pd.array(moments.view("M8[ms]"), dtype=TIME)
     if kinds == {int}:
         return pd.array(values, dtype="Int64")
     if kinds and kinds <= {int, float}:

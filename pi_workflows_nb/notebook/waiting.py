@@ -125,14 +125,14 @@ class ProgressLine:
             sys.stderr.flush()
 
 
-def line(view: dict[str, Any]) -> str:
-    """A live view in one line."""
+def line(view: dict[str, Any], since: int) -> str:
+    """A live view in one line; `since` is when the first run of its chain was created, in milliseconds."""
     end = view["finishedAt"] if view["status"] in TERMINAL and view["finishedAt"] is not None else time.time() * 1000
     parts = [
         wording.one_line(view["title"] or view["workflow"], 80),
         wording.words(view["status"]),
         wording.count(view["stepCount"], "step"),
-        wording.duration(int(end - view["createdAt"])),
+        wording.duration(int(end - since)),
     ]
     if view["status"] not in TERMINAL:
         if view["currentNode"]:

@@ -8,7 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from pi_workflows_nb.state.database import Database
 from pi_workflows_nb.wire import canonical_json, identities
@@ -355,3 +357,53 @@ def filled(tmp_path: Path) -> Path:
     with closing(Rows(path)) as rows:
         fill(rows)
     return path
+
+
+TRIAGE = """
+import pi_workflows_nb as pw
+server = pw.start(database="state.sqlite", project=".")
+wf = pw.Workflow("triage", start_at="shape")
+
+@wf.compute
+def shape(ctx):
+    print("shaping", ctx.input)
+    return {"n": ctx.input["n"] + 1}
+
+wf.checkpoint("gate", summary="look")
+
+@wf.compute
+def done(ctx):
+    return {"n": ctx.outputs["shape"]["n"], "said": ctx.outputs["gate"]}
+
+wf.edge("shape", "gate")
+wf.edge("gate", "done")
+"""
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Any:
+    """Executes cells in a real kernel, in a folder of its own, and gives the notebook."""
+
+    def execute(*cells: str, allow_errors: bool = False) -> nbformat.NotebookNode:
+        book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        client = NotebookClient(
+            book,
+            timeout=60,
+            kernel_name="python3",
+            allow_errors=allow_errors,
+            resources={"metadata": {"path": tmp_path}},
+        )
+        return client.execute()
+
+    return execute
+
+
+def outputs(cell: Any) -> list[dict[str, Any]]:
+    """The data of all displays and results of a cell."""
+    return [dict(output["data"]) for output in cell["outputs"] if "data" in output]
+
+
+def printed(cell: Any) -> str:
+    """What a cell printed to its standard output."""
+    return "".join(output["text"] for output in cell["outputs"] if output.get("name") == "stdout")
