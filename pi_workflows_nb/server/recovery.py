@@ -6,6 +6,7 @@ the same transaction. A committed boundary is never executed again.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from ..state import runners, runs, transitions
@@ -25,9 +26,9 @@ async def recover(server: WorkflowServer) -> None:
     active = dict(
         connection.execute("SELECT run_id, attempt_id FROM node_attempts WHERE status IN ('pending', 'running')")
     )
+    gone = [processes.Leftover(one.pid, one.start_identity, one.runner_epoch) for one in left]
+    await asyncio.to_thread(processes.end_all_leftovers, gone)
     for leftover in left:
-        if leftover.pid is not None and leftover.start_identity is not None:
-            processes.end_leftovers(leftover.pid, leftover.start_identity, leftover.runner_epoch)
         logs.attribute(server.logs / f"{leftover.runner_epoch}.log", active.get(leftover.run_id))
 
     def park(transaction: Transaction) -> None:

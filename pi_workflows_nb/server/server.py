@@ -73,6 +73,7 @@ class WorkflowServer:
         self._ready = ReadyQueue()
         self._wake = asyncio.Event()
         self._stopping = False
+        self._replacing = False
         self._stopped = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._subscribers: dict[str, list[Callable[[dict[str, Any]], None]]] = {}
@@ -167,24 +168,25 @@ class WorkflowServer:
         )
 
     def _nursery_lost(self) -> None:
-        if self._stopping:
-            return
         # Without the guard locks a foreign close of the file could delete the live WAL.
         self.committer.hold()
-        self._spawn_task(self._replace_nursery())
+        if not self._stopping and not self._replacing:
+            self._replacing = True
+            self._spawn_task(self._replace_nursery())
 
     async def _replace_nursery(self) -> None:
         delay = 0.05
         while not self._stopping:
             try:
-                nursery = await self._start_nursery()
-                await nursery.guard(self.path)
+                self.nursery = await self._start_nursery()
+                await self.nursery.guard(self.path)
             except (PiWorkflowsError, OSError):
                 log.exception("the nursery could not be started again")
+                await self.nursery.stop()
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 5)
                 continue
-            self.nursery = nursery
+            self._replacing = False
             self.committer.go_on()
             self._wake.set()
             return
