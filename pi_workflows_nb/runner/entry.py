@@ -79,7 +79,7 @@ def _run(channel: socket.socket, log: AttemptLog) -> None:
     transport = Transport(channel, log.check)
     envelope = _launched(transport)
     command = _commanded(transport)
-    transport.start_reading()
+    transport.start_watching()
     store = ServerBackedWorkflowStore(transport, log, command.window)
     frozen = decode_json(transport.bytes_of(command.source, 0))
     try:

@@ -1,9 +1,10 @@
 """The runner's end of its channel: proposals out, answers in, in one order.
 
-Sending happens on whichever thread holds the engine's baton; one thread reads. Each answer belongs to the oldest
-message that has none yet. Three things end the process on the spot, since whatever it still did would be for nothing:
-a refusal, the loss of its claim, and the end of the stream. `unavailable` (a full disk) is no refusal: that message and
-all sent after it are sent again, as they were.
+Whichever thread holds the engine's baton sends, and reads answers when it has to: while compute nodes run ahead they
+wait in the socket, and many are read at once. Each answer belongs to the oldest message that has none yet. Another
+thread only watches for the end of the stream. Three things end the process on the spot, since whatever it still did
+would be for nothing: a refusal, the loss of its claim, and that end. `unavailable` (a full disk) is no refusal: that
+message and all sent after it are sent again, as they were.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import select
 import socket
-import struct
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
 from time import monotonic, sleep
 from typing import Final, NoReturn
 
@@ -54,7 +54,7 @@ EXIT_REFUSED: Final = 75
 EXIT_PROTOCOL: Final = 76
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
-TICK_SECONDS: Final = 2
+TICK_MILLISECONDS: Final = 1000
 _READ_BYTES: Final = 1 << 18
 _decode: Final = msgspec.json.Decoder(RunnerResponse).decode
 
@@ -73,7 +73,8 @@ class _Sent:
 class Transport:
     """Speaks frames over a socket.
 
-    `tick` is called on the reading thread after every two seconds in which nothing arrived.
+    `tick` is called once a second on a thread of the transport's own; so is `on_trouble` when answers are outstanding
+    then, which asks for a call of `wait`.
     """
 
     def __init__(self, channel: socket.socket, tick: Callable[[], None]) -> None:
@@ -85,21 +86,19 @@ class Transport:
         self._unanswered: deque[_Sent] = deque()
         self._again: list[_Sent] = []
         self._pause = FIRST_PAUSE
-        self._wanted = False
-        self._woken: SimpleQueue[None] = SimpleQueue()
         self._uploaded: set[str] = set()
         self.on_trouble: Callable[[], None] = lambda: None
 
-    # -- before the reading thread ------------------------------------------------------------------------------------
+    # -- before the first message --------------------------------------------------------------------------------------
 
     def receive_line(self) -> bytes:
-        """The next line, on this thread; ends the process when the stream does."""
+        """The next line; ends the process when the stream does."""
         while not self._lines:
             self._lines.extend(self._receive())
         return self._lines.popleft()
 
     def receive_response(self, data: bytes) -> bool:
-        """Take a line for an answer if it is one; for the time before `start_reading`."""
+        """Take a line for an answer if it is one."""
         try:
             response = _decode(data)
         except msgspec.ValidationError:
@@ -111,11 +110,9 @@ class Transport:
         """Know what every message must name."""
         self._envelope = envelope
 
-    def start_reading(self) -> None:
-        """Read on a thread from now on, and notice there when the server goes."""
-        timeout = struct.pack("@ll", TICK_SECONDS, 0)
-        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
-        threading.Thread(target=self._read, name="answers", daemon=True).start()
+    def start_watching(self) -> None:
+        """End this process at once when the stream ends, whatever it is doing then."""
+        threading.Thread(target=self._watch, name="channel", daemon=True).start()
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
@@ -170,26 +167,23 @@ class Transport:
         return sent.response
 
     def wait(self, most: int, age: float | None = None) -> None:
-        """Wait until at most `most` messages have no answer, the oldest of them younger than `age` seconds."""
-        unanswered = self._unanswered
+        """Wait until at most `most` messages have no answer, the oldest of them younger than `age` seconds.
+
+        Once it has to wait it waits for half of that, so that answers are read, and the next messages sent, in batches.
+        """
+        unanswered, goal = self._unanswered, most
         while True:
             if self._again:
                 if not unanswered:
                     self._send_again()
                     continue
-            elif len(unanswered) <= most:
-                if age is None or not unanswered:
-                    return
-                try:
-                    if monotonic() - unanswered[0].at <= age:
-                        return
-                except IndexError:
-                    return
-            # What is checked after `_wanted` was set cannot change without a wake-up.
-            if not self._wanted:
-                self._wanted = True
-                continue
-            self._woken.get()
+            elif not unanswered or (len(unanswered) <= goal and (age is None or monotonic() - unanswered[0].at <= age)):
+                return
+            else:
+                goal = most // 2
+            self._hear(self.receive_line())
+            while self._lines:
+                self._hear(self._lines.popleft())
 
     def value(self, data: bytes, expected_revision: int) -> Value:
         """A value for a message: inline, or, when it is large, transferred first and named by its digest."""
@@ -248,9 +242,6 @@ class Transport:
         while True:
             try:
                 data = self._channel.recv(_READ_BYTES)
-            except BlockingIOError:
-                self._tick()
-                continue
             except OSError:
                 data = b""
             if not data:
@@ -260,25 +251,31 @@ class Transport:
             self._rest += data
             end = self._rest.rfind(b"\n")
             if end < 0:
+                if len(self._rest) > MAX_FRAME_BYTES:
+                    raise ProtocolError("the server sent a frame of more than 1 MiB")
                 continue
             lines = bytes(self._rest[:end]).split(b"\n")
             del self._rest[: end + 1]
             return lines
 
-    def _read(self) -> NoReturn:
+    def _watch(self) -> NoReturn:
+        ended = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
+        poll = select.poll()
+        poll.register(self._channel, ended)
         while True:
-            while self._lines:
-                self._hear(self._lines.popleft())
-            self._lines.extend(self._receive())
+            if any(events & ended for _, events in poll.poll(TICK_MILLISECONDS)):
+                os._exit(EXIT_GONE)
+            self._tick()
+            if self._unanswered or self._again:
+                self.on_trouble()
 
     def _hear(self, line: bytes) -> None:
         try:
             self._take(_decode(line))
         except (msgspec.MsgspecError, ProtocolError) as error:
-            _fail(f"the server sent something else than an answer: {error}")
-        if self._wanted and not self._lines:
-            self._wanted = False
-            self._woken.put(None)
+            sys.stderr.write(f"the server sent something else than an answer: {error}\n")
+            sys.stderr.flush()
+            os._exit(EXIT_PROTOCOL)
 
     def _take(self, response: RunnerResponse) -> None:
         unanswered = self._unanswered
@@ -291,15 +288,8 @@ class Transport:
         elif response.outcome == "rejected" and (self._again or (response.error or "").startswith("unavailable")):
             # Whatever was sent after a message that was not stored is refused as its consequence.
             self._again.append(sent)
-            if not self._wanted and len(unanswered) == 1:
-                self.on_trouble()
         elif response.outcome == "rejected" and sent.refusable:
             sent.response = response
         else:
             os._exit(EXIT_REFUSED)
         unanswered.popleft()
-
-
-def _fail(reason: str) -> NoReturn:
-    sys.stderr.write(f"{reason}\n")
-    os._exit(EXIT_PROTOCOL)

@@ -233,8 +233,8 @@ class Callbacks:
 
     def watch(self, drive: Drive) -> Any:
         """Have a worker do `drive`, look after it, and give its value or raise its error."""
-        self._spawn(drive)
         try:
+            self._spawn(drive)
             while True:
                 event = self._next_event()
                 if event is None:
