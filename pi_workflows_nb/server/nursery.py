@@ -340,7 +340,11 @@ class Nursery:
             self._process.wait()
             processes.end_all_leftovers(leftovers)
 
-        await asyncio.to_thread(end)
+        try:
+            await asyncio.to_thread(end)
+        except RuntimeError:
+            # The interpreter is shutting down and starts no more threads.
+            end()
         for child in children:
             if not child.exited.done():
                 child.exited.set_result(None)

@@ -18,12 +18,13 @@ class Cause:
     """Whose fault an exit is: `ours` counts for no run."""
 
     ours: bool
+    started: bool
     clean: bool
 
 
 def cause_of(status: int | None, spawned: bool, progress: Progress) -> Cause:
-    """What a wait status says; None for a process that was there means that the nursery is gone."""
-    return Cause(ours=status is None and spawned, clean=status == 0 and progress.exiting is not None)
+    """What a wait status says; None means that the nursery is gone, or never gave the process."""
+    return Cause(ours=status is None, started=spawned, clean=status == 0 and progress.exiting is not None)
 
 
 def park_after_exit(
@@ -35,6 +36,9 @@ def park_after_exit(
         transitions.park(
             connection, run, now, code="workflowSourceChanged", detail=exiting.detail, event="run.source_changed"
         )
+        return
+    if not cause.started:
+        transitions.park(connection, run, now, available_at=now + 1000)
         return
     if cause.ours or progress.abandoned or outcome in ("cancelled", "timedOut", "claimLost"):
         transitions.park(connection, run, now, available_at=now)

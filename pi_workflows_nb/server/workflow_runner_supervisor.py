@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..state import mutation, runners, runs, transitions
 from ..state.runners import RunnerOutcome
-from ..wire.errors import PiWorkflowsError, StaleClaimError, StateUnavailableError
+from ..wire.errors import PiWorkflowsError, ProtocolError, StaleClaimError, StateUnavailableError
 from ..wire.runner_messages import COMMAND_SCHEMA, Finished, RunnerCommand, Snapshot, encode
 from . import logs, processes, runner_exit
 from .channel import FrameChannel
@@ -181,7 +181,7 @@ class WorkflowRunnerSupervisor:
             self.stop(outcome)
 
     def _on_closed(self, error: Exception | None) -> None:
-        if error is not None:
+        if isinstance(error, ProtocolError):
             self._proposals.refuse_stream(str(error))
 
     # -- time ---------------------------------------------------------------------------------------------------------

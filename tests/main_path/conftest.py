@@ -29,11 +29,17 @@ def server(tmp_path, placement):
 
 
 @pytest.fixture
-def rows(server):
-    """Ask the file by SQL."""
+def rows_of():
+    """Ask a file by SQL."""
 
-    def ask(query, *parameters):
-        with closing(open_read_only(server.database, live=True)) as connection:
+    def ask(path, query, *parameters):
+        with closing(open_read_only(path)) as connection:
             return connection.execute(query, parameters).fetchall()
 
     return ask
+
+
+@pytest.fixture
+def rows(server, rows_of):
+    """Ask the served file by SQL."""
+    return lambda query, *parameters: rows_of(server.database, query, *parameters)

@@ -41,9 +41,7 @@ def gated(recovery, gate, ledger):
 
 
 def runner_of(rows, run):
-    found = rows(
-        "SELECT pid FROM run_workers WHERE run_id = ? AND status = 'running' AND pid IS NOT NULL", run.id
-    )
+    found = rows("SELECT pid FROM run_workers WHERE run_id = ? AND status = 'running' AND pid IS NOT NULL", run.id)
     return found[0][0] if found else None
 
 
@@ -142,3 +140,22 @@ def test_a_file_that_another_process_serves_is_refused_in_one_sentence(tmp_path)
 def test_starting_twice_in_one_kernel_gives_the_same_server(tmp_path):
     with pw.start(database=tmp_path / "s.sqlite", project=tmp_path) as server:
         assert pw.start(database=tmp_path / "s.sqlite", project=tmp_path) is server
+
+
+def test_a_process_that_ends_without_a_word_gives_the_file_back(tmp_path, rows_of):
+    import subprocess
+    import sys
+
+    script = (
+        "import pi_workflows_nb as pw, time\n"
+        "wf = pw.Workflow('w', start_at='a')\n"
+        "wf.compute(lambda ctx: time.sleep(60), name='a')\n"
+        f"server = pw.start(database={str(tmp_path / 's.sqlite')!r}, project={str(tmp_path)!r})\n"
+        "run = server.run(wf)\n"
+        "while not len(server.attempts()):\n"
+        "    time.sleep(0.01)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=15)
+    assert rows_of(tmp_path / "s.sqlite", "SELECT host_id FROM workflow_host_state") == [(None,)]
+    assert rows_of(tmp_path / "s.sqlite", "SELECT status FROM run_queue") == [("parked",)]
+    assert rows_of(tmp_path / "s.sqlite", "SELECT status FROM run_workers") == [("cancelled",)]

@@ -219,7 +219,7 @@ def test_a_workflow_of_the_project_is_started_by_name(server):
         "wf = pw.Workflow('greet', start_at='say', title='Greeting')\n"
         "@wf.compute\n"
         "def say(ctx):\n"
-        "    return f\"hello {ctx.input}\"\n"
+        '    return f"hello {ctx.input}"\n'
     )
     run = server.run("greet", "you").wait(timeout=30)
     assert run.output == "hello you"
