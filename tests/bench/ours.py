@@ -80,12 +80,14 @@ def measure(server, database: Path, mode: str, number: int) -> dict[str, float]:
             called = time.monotonic()
             waits.append(finish(server.run(workflow)) - called)
         return {"value": statistics.median(waits)}
-    started = time.perf_counter()
     if mode == "runs":
         workflow = chain()
+        submitted = time.time()
         runs = [server.run(workflow) for _ in range(number)]
-        assert all(finish(run) == {"value": 5} for run in runs)
-        return {"value": number / (time.perf_counter() - started)}
+        assert all(finish(run) == {"value": 5} for run in reversed(runs))
+        # When the last one ended stands in the file: looking at each run takes time of its own.
+        return {"value": number / (server.runs()["finished_at"].max().timestamp() - submitted)}
+    started = time.perf_counter()
     workflow = counting(number)
     if mode == "bytes":
         before = size(database)
