@@ -28,7 +28,8 @@ class AttemptLog:
         silence = os.open(os.devnull, os.O_RDONLY)
         os.dup2(silence, 0)
         os.close(silence)
-        # The streams of before may hold text of another process, and share its buffers.
+        # The streams of before may hold text of the process this one was forked from, and write it when collected.
+        self._before = (sys.stdin, sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
         sys.stdout = sys.__stdout__ = self._stdout = _stream(1)  # type: ignore[misc]
         sys.stderr = sys.__stderr__ = self._stderr = _stream(2)  # type: ignore[misc]

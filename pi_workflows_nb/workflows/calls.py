@@ -197,10 +197,11 @@ class Callbacks:
         import asyncio
 
         mine = self._mine
-        loop: asyncio.AbstractEventLoop | None = getattr(mine, "loop", None)
-        if loop is None:
-            mine.loop = loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(loop)
+        runner: asyncio.Runner | None = getattr(mine, "runner", None)
+        if runner is None:
+            mine.runner = runner = asyncio.Runner()
+            asyncio.set_event_loop(runner.get_loop())
+        loop = runner.get_loop()
         task = loop.create_task(coroutine)
         call: Call = mine.call
         call.task = (loop, task)
@@ -224,10 +225,9 @@ class Callbacks:
             self.baton.release()
             if end is not None:
                 self._events.put(end)
-            loop = getattr(self._mine, "loop", None)
-            if loop is not None:
-                loop.run_until_complete(loop.shutdown_asyncgens())
-                loop.close()
+            runner = getattr(self._mine, "runner", None)
+            if runner is not None:
+                runner.close()
 
     # -- on the watcher -----------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ its node; a node whose time is over is given up at once, whether its code listen
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 
 TIMEOUT_ANSWER_SECONDS: Final = 30.0
 EFFECT_KEY_UNITS: Final = 256
+LONGEST_SECONDS: Final = 1e9
+"""A deadline further away than this is as good as none, and would not be an exact number of milliseconds."""
+
 _CANCELLED: Final = "the run was cancelled"
 
 
@@ -53,16 +57,25 @@ _CANCELLED: Final = "the run was cancelled"
 class RunResult:
     """How a run ended: `status` is completed, failed, timed_out, cancelled or waiting (at the checkpoint `detail`).
 
-    `output` is the last node's output, or what the checkpoint asks with; `error` a text; `steps` are result records
-    as in `ctx.results`, in order.
+    `error` is a text, None after a run that completed or waits.
     """
 
     run_id: str
     status: EndStatus
-    output: Any
     error: str | None
     detail: str | None
-    steps: list[dict[str, Any]] = field(repr=False)
+    _output: bytes | None = field(repr=False)
+    _history: History = field(repr=False)
+
+    @property
+    def output(self) -> Any:
+        """The last node's output, or what the checkpoint asks with; a fresh copy each time."""
+        return None if self._output is None else StoredValue(self._output).copy()
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The result records of all steps in order, each as in `ctx.results`."""
+        return [step.record() for step in self._history.steps]
 
 
 @dataclass(slots=True)
@@ -181,9 +194,7 @@ class _Walk:
     def _end(self, finished: NodeFinished | None, end: RunEnd, *, abandoned: bool) -> RunResult:
         self._store.propose(ProposedTransition(finished=finished, end=end, abandoned=abandoned))
         self._store.settle()
-        output = None if end.output is None else StoredValue(end.output).copy()
-        steps = [step.record() for step in self._history.steps]
-        return RunResult(self._history.run_id, end.status, output, end.error, end.detail, steps)
+        return RunResult(self._history.run_id, end.status, end.error, end.detail, end.output, self._history)
 
     def _first(self) -> _Next | RunEnd:
         pending = self._pending
@@ -273,7 +284,7 @@ class _Walk:
             current.context.attempt_id,
             current.number,
             started_at,
-            None if seconds is None else started_at + int(seconds * 1000),
+            None if seconds is None else started_at + int(min(seconds, LONGEST_SECONDS) * 1000),
             node.retries is not None
             and _may_try_again(node, current.step.tries, TimeoutError(), touched=node.effect is not None),
         )
@@ -336,7 +347,7 @@ class _Walk:
                 f"node {name!r}: its timeout function did not answer within {TIMEOUT_ANSWER_SECONDS:g} s"
             )
         elif call.error is None and seconds is not None:
-            if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0:
+            if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < math.inf:
                 current.seconds = float(seconds)
                 return None
             call.error = WorkflowDefinitionError(

@@ -130,7 +130,7 @@ def test_none_means_no_limit_and_a_function_may_say():
     assert WorkflowEngine().run(one(lambda ctx: 1, timeout=seconds)).status == "completed"
 
 
-@pytest.mark.parametrize("answer", [0, -1, "10", True])
+@pytest.mark.parametrize("answer", [0, -1, "10", True, float("inf"), float("nan")])
 def test_a_timeout_function_that_gives_nonsense_fails_its_node(answer):
     called = []
     result = WorkflowEngine().run(one(called.append, timeout=lambda ctx: answer))
@@ -195,3 +195,27 @@ def test_an_interrupt_of_the_caller_gets_through(monkeypatch):
     finally:
         signal.signal(signal.SIGINT, previous)
     assert stopped.wait(5)
+
+
+def test_a_deadline_beyond_all_dates_is_still_one():
+    store = LocalStore()
+    assert WorkflowEngine(store=store).run(one(lambda ctx: 1, timeout=1e300)).status == "completed"
+    assert store.transitions[0].started.deadline_at < 2**53
+
+
+def test_tasks_that_async_code_left_running_end_with_the_run():
+    ended = []
+
+    async def background():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    async def node(ctx):
+        kept.append(asyncio.create_task(background()))
+        await asyncio.sleep(0)
+
+    kept = []
+    assert WorkflowEngine().run(one(node)).status == "completed"
+    assert ended == [True]
