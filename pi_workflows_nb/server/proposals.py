@@ -75,6 +75,7 @@ class Proposals:
         *,
         send: Callable[[bytes], None],
         on_ready: Callable[[], None],
+        on_first_question: Callable[[Transaction], None],
         end: Callable[[RunnerOutcome, bool], None],
     ) -> None:
         self._server = server
@@ -84,6 +85,7 @@ class Proposals:
         self._transfers = transfers
         self._send = send
         self._on_ready = on_ready
+        self._on_first_question = on_first_question
         self._end = end
 
     def refuse_stream(self, text: str) -> None:
@@ -296,6 +298,7 @@ class Proposals:
 
         def state(transaction: Transaction) -> dict[str, Any]:
             connection = transaction.sql()
+            self._on_first_question(transaction)
             found = runs.run_state(connection, run_id)
             event, payload = (
                 ("run_resume_prepared", {}) if resume else ("run_initialized", {"workflowName": found["workflowName"]})

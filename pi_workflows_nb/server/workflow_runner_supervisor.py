@@ -49,7 +49,14 @@ class WorkflowRunnerSupervisor:
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transfers = Transfers(server.transfers, launch.runner_epoch)
         self._proposals = Proposals(
-            server, launch, self.progress, self._transfers, send=self._send, on_ready=self._said_ready, end=self._end
+            server,
+            launch,
+            self.progress,
+            self._transfers,
+            send=self._send,
+            on_ready=self._said_ready,
+            on_first_question=self._record_running,
+            end=self._end,
         )
         self._stopping: asyncio.Task[int | None] | None = None
 
@@ -90,15 +97,6 @@ class WorkflowRunnerSupervisor:
         await asyncio.get_running_loop().create_connection(lambda: channel, sock=self.child.socket)
         channel.send(encode(launch.envelope))
         await asyncio.wait_for(asyncio.shield(self._ready), HANDSHAKE_SECONDS)
-        child = self.child
-
-        def running(transaction: Transaction) -> None:
-            connection = transaction.sql()
-            transitions.mark_running(connection, launch.run_id, self.claim, transaction.now)
-            runners.record_ready(connection, launch.runner_epoch, child.pid, child.identity, transaction.now)
-            transaction.changed.add(launch.run_id)
-
-        await server.committer.submit(running)
         channel.send(
             encode(
                 RunnerCommand(
@@ -169,6 +167,15 @@ class WorkflowRunnerSupervisor:
     def _send(self, frame: bytes) -> None:
         if self._channel is not None:
             self._channel.send(frame)
+
+    def _record_running(self, transaction: Transaction) -> None:
+        """Rides with the runner's first question, which comes a moment after it is ready: one commit less for each."""
+        child, launch = self.child, self.launch
+        assert child is not None
+        connection = transaction.sql()
+        transitions.mark_running(connection, launch.run_id, self.claim, transaction.now)
+        runners.record_ready(connection, launch.runner_epoch, child.pid, child.identity, transaction.now)
+        transaction.changed.add(launch.run_id)
 
     def _said_ready(self) -> None:
         if not self._ready.done():
