@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
-from pi_workflows_nb.wire.errors import NotJsonError, PiWorkflowsError
+from pi_workflows_nb.wire.errors import NotJsonError, PiWorkflowsError, WorkflowDefinitionError
 from pi_workflows_nb.workflows import sources
 from pi_workflows_nb.workflows.discovery import text_digest
 
@@ -50,6 +50,10 @@ class WorkflowMagics(Magics):
             raise UsageError("%%workflow NAME: one name, without blanks")
         text = cell if cell.endswith("\n") else f"{cell}\n"
         workflow = sources.load_text(text, name=name, filename=f"<workflow {name}>")
+        if workflow.name != name:
+            raise WorkflowDefinitionError(
+                f"%%workflow {name}: the cell makes a workflow named {workflow.name!r}; give both the same name"
+            )
         cells.register(name, text, workflow)
         module = sys.modules[f"pi_workflows_source_{text_digest(text)[:16]}"]
         self._names().update({key: value for key, value in vars(module).items() if not key.startswith("_")})

@@ -55,7 +55,11 @@ def show(run: Run) -> None:
 def flush(run: Run) -> None:
     """Have the views of a run show how it stands now."""
     root = run.chain[0]
-    _update([view for view in _live() if view.root == root])
+    views = [view for view in _live() if view.root == root]
+    for view in views:
+        DISPLAY.post((view, "catch up"), view.catch_up)
+    if views:
+        DISPLAY.flush(FLUSH_SECONDS)
 
 
 def settle(link: Link) -> None:
@@ -69,13 +73,6 @@ def stopped(link: Link) -> None:
     for view in _live():
         if view.link is link:
             DISPLAY.post(view, view.settle)
-
-
-def _update(views: list[RunView]) -> None:
-    for view in views:
-        DISPLAY.post(view, view.refresh)
-    if views:
-        DISPLAY.flush(FLUSH_SECONDS)
 
 
 def _live() -> list[RunView]:
@@ -186,6 +183,15 @@ class RunView:
         if view["continuedBy"] is not None:
             WORKER.post(lambda: quietly(self._watch.check))
             return
+        self._draw(view)
+
+    def catch_up(self) -> None:
+        """Draw the run as the server says now, without waiting to be told."""
+        view = None if self._ended else self.link.view(self.run.chain[-1])
+        if view is not None:
+            self._draw(view)
+
+    def _draw(self, view: dict[str, Any]) -> None:
         if view["status"] in TERMINAL:
             self.settle()
             return

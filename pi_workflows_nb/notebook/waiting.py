@@ -88,7 +88,7 @@ class Watch:
             self.start()
             return
         now = time.monotonic()
-        if now - self._asked >= ASK_EVERY:
+        if not self._connection.alive or now - self._asked >= ASK_EVERY:
             self._asked = now
             response = self._connection.request("run.status", {}, run_id=self.run_id)
             if response.receipt is not None and response.outcome in {"accepted", "adopted"}:
