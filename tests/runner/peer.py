@@ -81,8 +81,7 @@ class Peer:
         self.socket.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, 9)
-        self.process.stdout.close()
-        self.process.wait()
+        self.process.communicate()
 
     def exit_code(self):
         """How the runner ended; waits for it."""

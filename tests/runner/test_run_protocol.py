@@ -58,6 +58,42 @@ def test_resume_asks_for_the_state_and_goes_on_from_it(tmp_path):
     assert peer.end()["output"] == {"inline": 42}
 
 
+def test_a_continuation_begins_behind_the_steps_of_its_parent(tmp_path):
+    source = chain("return {'ask': 1}", "return ctx.outputs", decorators={0: "wf.checkpoint"})
+    with Peer(tmp_path, source) as peer:
+        assert peer.run() == 0
+    assert peer.end() == {"detail": "n0", "error": None, "output": {"inline": {"ask": 1}}, "status": "waiting"}
+    step = peer.transitions()[0]["started"] | {"outcome": "ok", "output": "yes", "error": None, "finishedAt": 2}
+    state = peer.state | {"runId": "run-1", "steps": [step | {"index": 0, "attemptNumber": 1}]}
+    with Peer(tmp_path, source, state=state) as peer:
+        assert peer.run(command="continue") == 0
+    assert peer.messages[1]["operation"] == "store.initializeRun"
+    assert peer.end()["output"] == {"inline": {"n0": "yes"}}
+
+
+def test_answers_may_come_in_any_pieces(tmp_path):
+    with Peer(tmp_path, chain(*["return 1"] * 3), window=2) as peer:
+        whole = peer.send
+
+        def in_pieces(value):
+            held, peer.socket = peer.socket, Recorder()
+            whole(value)
+            recorded, peer.socket = peer.socket.data, held
+            for start in range(0, len(recorded), 7):
+                peer.socket.sendall(recorded[start : start + 7])
+
+        peer.send = in_pieces
+        assert peer.run() == 0
+    assert peer.end()["status"] == "completed"
+
+
+class Recorder:
+    data = b""
+
+    def sendall(self, data):
+        self.data += data
+
+
 def test_an_action_reserves_and_settles_in_one_message_with_its_end(tmp_path):
     decorators = {0: "wf.action(effect=pw.idempotent_effect('x.y'))"}
     body = "ctx.effect.external_ref = 'ref'\nctx.publish_update('progress', 'all', {'n': 1})\nreturn 1"
