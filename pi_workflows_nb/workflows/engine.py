@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -26,10 +26,10 @@ from pi_workflows_nb.workflows.context import Context
 from pi_workflows_nb.workflows.history import History, StepRecord, StoredValue, to_canonical
 from pi_workflows_nb.workflows.local_store import LocalStore
 from pi_workflows_nb.workflows.nodes import Action, Node
+from pi_workflows_nb.workflows.results import RunResult
 from pi_workflows_nb.workflows.routing import next_node
 from pi_workflows_nb.workflows.store import (
     EffectOutcome,
-    EndStatus,
     ExecutionStore,
     NodeFinished,
     NodeStarted,
@@ -51,31 +51,6 @@ LONGEST_SECONDS: Final = 1e9
 """A deadline further away than this is as good as none, and would not be an exact number of milliseconds."""
 
 _CANCELLED: Final = "the run was cancelled"
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """How a run ended: `status` is completed, failed, timed_out, cancelled or waiting (at the checkpoint `detail`).
-
-    `error` is a text, None after a run that completed or waits.
-    """
-
-    run_id: str
-    status: EndStatus
-    error: str | None
-    detail: str | None
-    _output: bytes | None = field(repr=False)
-    _history: History = field(repr=False)
-
-    @property
-    def output(self) -> Any:
-        """The last node's output, or what the checkpoint asks with; a fresh copy each time."""
-        return None if self._output is None else StoredValue(self._output).copy()
-
-    @property
-    def steps(self) -> list[dict[str, Any]]:
-        """The result records of all steps in order, each as in `ctx.results`."""
-        return [step.record() for step in self._history.steps]
 
 
 @dataclass(slots=True)
