@@ -12,7 +12,13 @@ from ..state import blobs, run_effects, runners, runs, transitions
 from ..state.runners import RunnerOutcome
 from ..state.steps import Receipt
 from ..wire import canonical_json, identities
-from ..wire.errors import PiWorkflowsError, ProtocolError, StaleClaimError, StateUnavailableError
+from ..wire.errors import (
+    EffectRequestConflictError,
+    PiWorkflowsError,
+    ProtocolError,
+    StaleClaimError,
+    StateUnavailableError,
+)
 from ..wire.runner_messages import (
     LAUNCH_SCHEMA,
     MESSAGE_SCHEMA,
@@ -237,6 +243,10 @@ class Proposals:
             if progress.resend_from is None:
                 progress.resend_from = message.message_id
             self._answer(message, "rejected", None, error=f"unavailable: {error}")
+            return
+        if isinstance(error, EffectRequestConflictError):
+            # The fault of the node, which fails with it; the runner has kept to the protocol.
+            self._answer(message, "rejected", None, error=f"conflict: {error}")
             return
 
         def adopt(transaction: Transaction) -> int | None:

@@ -285,6 +285,7 @@ class Requests:
         waiting = view["waitingFor"]
         if waiting is not None and waiting["kind"] == "checkpoint":
             question = {
+                "name": view["workflow"],
                 "nodeId": waiting["nodeId"],
                 "op": "validate",
                 "source": canonical_json.decode(runs.frozen_source(connection, run_id)),

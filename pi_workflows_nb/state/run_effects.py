@@ -156,13 +156,18 @@ def settle(
     `ConflictError` unless the effect is being applied.
     """
     row = connection.execute(
-        "SELECT resource_id, status FROM effects WHERE effect_id = ?", (given.effect_id,)
+        "SELECT e.resource_id, e.status, b.content FROM effects e JOIN blobs b ON b.blob_hash = e.payload_hash"
+        " WHERE e.effect_id = ?",
+        (given.effect_id,),
     ).fetchone()
     if row is None or row[1] != "applying":
         raise ConflictError(f"effect {given.effect_id} is not being applied")
     status = {"applied": "applied", "rejected": "rejected", "ambiguous": "ambiguous", "retry": "pending"}[given.outcome]
     error_hash = None if error is None else blobs.put_text(connection, error, now)
     outcome = "interrupted" if given.outcome == "retry" else given.outcome
+    if status == "applied" and result is None:
+        # It happened, though what the node made of it was no value.
+        result = blobs.put_json(connection, None, now)
     _close_attempt(connection, given.effect_id, outcome, now, result, error_hash)
     connection.execute(
         "UPDATE effects SET status = ?, result_hash = ?, external_ref = ?, error_hash = ?, settled_at = ?,"
@@ -178,7 +183,13 @@ def settle(
         ),
     )
     if status == "pending":
-        _event(connection, row[0], "effect.retry_ready", {"recovery": "idempotent", "runId": run_id}, now)
+        _event(
+            connection,
+            row[0],
+            "effect.retry_ready",
+            {"recovery": canonical_json.decode(row[2])["recovery"], "runId": run_id},
+            now,
+        )
     else:
         _event(connection, row[0], f"effect.{status}", {"outcome": given.outcome, "runId": run_id}, now)
 

@@ -58,7 +58,7 @@ def test_an_interrupt_ends_the_wait_and_leaves_the_run_going(tmp_path, define):
 def test_run_all_after_a_restart_starts_nothing_twice(tmp_path, define):
     with kernel(tmp_path) as jupyter:
         jupyter.run(define)
-        _until(lambda: (tmp_path / "ledger").exists())
+        _until((tmp_path / "ledger").exists)
         first = jupyter.run("print(run.id)")
         jupyter.restart()
         (tmp_path / "gate").touch()
@@ -73,7 +73,7 @@ def test_run_all_after_a_restart_starts_nothing_twice(tmp_path, define):
 def test_a_killed_kernel_loses_nothing(tmp_path, define):
     with kernel(tmp_path) as jupyter:
         jupyter.run(define)
-        _until(lambda: (tmp_path / "ledger").exists())
+        _until((tmp_path / "ledger").exists)
         _until(lambda: jupyter.run("print(len(server.steps()))") == "1\n")
         jupyter.kill()
         (tmp_path / "gate").touch()

@@ -236,7 +236,6 @@ def test_environment_and_prints_reach_where_they_belong(server, monkeypatch):
         import os
 
         print("PLANTED is", os.environ["PLANTED"])
-        return None
 
     run = server.run(wf).wait(timeout=30)
     assert list(run.logs().text) == ["PLANTED is from the cell"]
@@ -247,3 +246,38 @@ def _until(true, seconds=20.0):
     while not true():
         assert time.monotonic() < give_up, "it did not come about"
         time.sleep(0.01)
+
+
+def test_an_effect_whose_request_changes_fails_its_node_alone(server, tmp_path):
+    wf = pw.Workflow("changes", start_at="act")
+    seen = tmp_path / "seen"
+
+    def request(ctx):
+        with seen.open("a") as file:
+            file.write("x")
+        return len(seen.read_text())
+
+    @wf.action(
+        effect=pw.idempotent_effect("t.create", request=request),
+        retries=pw.retry(times=2, backoff=(0.01, 1, 1), on=(ConnectionError,)),
+    )
+    def act(ctx):
+        raise ConnectionError("once more")
+
+    run = server.run(wf).wait(timeout=30)
+    assert run.status == "failed"
+    assert "another request" in run.error
+    assert list(server.effects().status) == ["cancelled"]
+
+
+def test_an_effect_that_happened_is_kept_though_its_value_is_none(server):
+    wf = pw.Workflow("odd", start_at="act")
+
+    @wf.action(effect=pw.manual_effect("t.create"))
+    def act(ctx):
+        return object()
+
+    run = server.run(wf).wait(timeout=30)
+    assert run.status == "failed"
+    assert "ctx.save" in run.error
+    assert list(server.effects().status) == ["applied"]
