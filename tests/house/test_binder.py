@@ -20,6 +20,11 @@ def pins(path: Path) -> dict[str, str]:
     return dict(line.split("==") for line in lines)
 
 
+def as_text(output: dict) -> str:
+    plain = output.get("text") or output.get("data", {}).get("text/plain") or output.get("traceback") or ""
+    return plain if isinstance(plain, str) else "".join(plain)
+
+
 def test_binder_reads_these_files():
     assert {path.name for path in BINDER.iterdir()} == {"requirements.txt", "runtime.txt", "postBuild"}
     assert (BINDER / "runtime.txt").read_text().strip() == "python-3.11"
@@ -40,11 +45,14 @@ def test_binder_and_ci_pin_the_same_versions():
 def test_notebook_1_runs_in_what_binder_builds(binder_environment, tmp_path):
     folder = tmp_path / "notebooks"
     shutil.copytree(ROOT / "notebooks", folder)
-    binder_environment.run("jupyter", "execute", "--inplace", "01_quickstart.ipynb", cwd=folder, timeout=300)
+    execute = ("jupyter", "execute", "--inplace", "--allow-errors", "01_quickstart.ipynb")
+    binder_environment.run(*execute, cwd=folder, timeout=300)
     cells = json.loads((folder / "01_quickstart.ipynb").read_text())["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
+    outputs = [output for cell in code for output in cell["outputs"]]
+    if any(output["output_type"] == "error" for output in outputs):
+        pytest.fail("\n".join(map(as_text, outputs)), pytrace=False)
     assert all(cell["execution_count"] for cell in code)
-    assert [output for cell in code for output in cell["outputs"] if output["output_type"] == "error"] == []
 
 
 @pytest.mark.slow
