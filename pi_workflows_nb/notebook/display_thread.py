@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 PERIOD: Final = 0.1
+TICK: Final = 1.0
 # Drawing takes a tenth of this thread's time at most.
 REST: Final = 9.0
 
@@ -30,6 +31,7 @@ class DisplayThread:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._wishes: dict[Hashable, Callable[[], None]] = {}
+        self._ticks: dict[Hashable, Callable[[], None]] = {}
         self._thread: threading.Thread | None = None
         self._users = 0
         self._rounds = 0
@@ -54,6 +56,14 @@ class DisplayThread:
                 self._thread.start()
             self._condition.notify_all()
 
+    def tick(self, key: Hashable, action: Callable[[], None] | None) -> None:
+        """Have something done each second in which nothing else is, such as moving a clock; None ends it."""
+        with self._condition:
+            if action is None:
+                self._ticks.pop(key, None)
+            else:
+                self._ticks[key] = action
+
     def flush(self, seconds: float) -> bool:
         """Wait until everything posted so far is done; false when it took longer."""
         if threading.current_thread() is self._thread:
@@ -68,7 +78,8 @@ class DisplayThread:
         while True:
             with self._condition:
                 while not self._wishes and self._users > 0:
-                    self._condition.wait()
+                    if not self._condition.wait(TICK if self._ticks else None):
+                        self._wishes = dict(self._ticks)
                 if not self._wishes:
                     self._thread = None
                     self._condition.notify_all()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pi_workflows_nb.wire.errors import NotFoundError
+from pi_workflows_nb.wire.errors import NotFoundError, PiWorkflowsError
 
-from . import sql
+from . import sql, wording
 from .effect import Effect
 from .frame_definitions import FRAMES
 from .frame_methods import FileFrames
@@ -97,6 +97,12 @@ class FileAccess(FileFrames):
                 f"no effect {effect_id!r} in {self._reader().path}; .effects(project='*') lists what it holds"
             )
         return Effect(self._link, str(effect_id))
+
+    def _counted_runs(self) -> str:
+        try:
+            return wording.counts(self._counts()) or "none yet"
+        except PiWorkflowsError as error:
+            return str(error)
 
     def _counts(self) -> dict[str, int]:
         column = FRAMES["runs"].column("status")

@@ -14,7 +14,7 @@ from .graph_layout import Graph, Layout, Link, layout
 if TYPE_CHECKING:
     from .run_picture import NodePicture, RunPicture
 
-CARD: Final = (168, 42)
+CARD: Final = (190, 42)
 GAP: Final = (22, 30)
 GUTTER: Final = 26
 MAX_NODES: Final = 60
@@ -118,11 +118,11 @@ def _card(graph: Graph, places: Layout, name: str, about: NodePicture | None, cu
         if about.started_at is not None and about.finished_at is not None:
             told += f" · {wording.duration(about.finished_at - about.started_at)}"
     fill = f'fill="{colour}" fill-opacity="{0.16 if about is not None else 0.05}"'
-    second = escape(wording.one_line(told, 30))
+    second = escape(wording.one_line(told, 32))
     return (
         f"<g><title>{escape(name)}: {escape(told)}</title>"
         f'<rect x="{x:g}" y="{y:g}" width="{CARD[0]}" height="{CARD[1]}" rx="6" {fill} stroke="{colour}"'
         f' stroke-width="{strong}"/>'
-        f'<text x="{x + 10:g}" y="{y + 17:g}" font-weight="600">{escape(wording.one_line(name, 22))}</text>'
+        f'<text x="{x + 10:g}" y="{y + 17:g}" font-weight="600">{escape(wording.one_line(name, 25))}</text>'
         f'<text x="{x + 10:g}" y="{y + 33:g}" font-size="10.5" opacity="0.8">{second}</text></g>'
     )

@@ -49,11 +49,7 @@ class State(FileAccess):
         self.close()
 
     def _facts(self) -> list[tuple[str, Any]]:
-        counts = self._counts()
-        return [
-            ("file", self.path),
-            ("runs", ", ".join(f"{count:,} {word.replace('_', ' ')}" for word, count in counts.items()) or "none"),
-        ]
+        return [("file", self.path), ("runs", self._counted_runs())]
 
     def __repr__(self) -> str:
         return representations.facts_text("state file, read only", self._facts())

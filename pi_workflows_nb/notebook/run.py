@@ -6,12 +6,14 @@ import asyncio
 import threading
 import time
 from dataclasses import replace
+from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from pi_workflows_nb.wire import canonical_json
 from pi_workflows_nb.wire.errors import (
     NotFinished,
     NotFoundError,
+    PiWorkflowsError,
     QueryError,
     RunCancelled,
     RunFailed,
@@ -289,7 +291,10 @@ class Run(RunFrames):
         return run_picture.read(self._link.reader, chain[-1], chain[0], self._link.view(chain[-1]))
 
     def __repr__(self) -> str:
-        picture = self._picture()
+        try:
+            picture = self._picture()
+        except PiWorkflowsError as error:
+            return f"<Run {self.id}: {error}>"
         if picture is None:
             return f"<Run {self.id}: not in the file any more>"
         note = f"\n  {self._note}" if self._note else ""
@@ -299,9 +304,12 @@ class Run(RunFrames):
         return self._repr_mimebundle_()["text/html"]
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        picture = self._picture()
+        try:
+            picture = self._picture()
+        except PiWorkflowsError:
+            picture = None
         if picture is None:
-            return {"text/plain": repr(self), "text/html": f"<code>{self.id} is not in the file any more</code>"}
+            return {"text/plain": repr(self), "text/html": f"<code>{escape(repr(self))}</code>"}
         return representations.run_bundle(picture, self._note)
 
     def _ipython_display_(self) -> None:

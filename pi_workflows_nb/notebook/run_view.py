@@ -112,6 +112,7 @@ class RunView:
         self.execution = execution
         self._handle: Any = None
         self._ended = False
+        self._picture: run_picture.RunPicture | None = None
         self._watch = Watch(connection, run.chain[-1], self._changed)
         self._drawing = widgets.HTML()
         self._message = widgets.HTML()
@@ -195,14 +196,19 @@ class RunView:
         if view["status"] in TERMINAL:
             self.settle()
             return
-        picture = run_picture.read(self.link.reader, view["runId"], self.root, view)
-        if picture is None:
-            return
-        self._drawing.value = representations.run_html(picture, self.run.note)
+        self._picture = run_picture.read(self.link.reader, view["runId"], self.root, view)
+        self._redraw()
+        # Only the clock moves while a node is at work.
+        DISPLAY.tick(self, self._redraw if view["status"] == "running" else None)
         for name, button in self._buttons.items():
             button.layout.display = None if name in view["controls"] else "none"
         self._answer.layout.display = None if "answer" in view["controls"] else "none"
         self._release()
+
+    def _redraw(self) -> None:
+        if self._picture is not None and not self._ended:
+            self._drawing.value = representations.run_html(self._picture, self.run.note)
+            kernel.forget_route(self._drawing)
 
     def settle(self) -> None:
         """Replace the display by a static one, and end."""
@@ -218,6 +224,7 @@ class RunView:
         if self._ended:
             return
         self._ended = True
+        DISPLAY.tick(self, None)
         with _views_lock:
             _views.remove(self)
         WORKER.post(lambda: quietly(self._watch.close))

@@ -17,7 +17,7 @@ from pi_workflows_nb.wire.errors import (
 from pi_workflows_nb.workflows.definition import Workflow
 from pi_workflows_nb.workflows.values import to_json
 
-from . import cells, representations
+from . import cells, representations, wording
 from .file_access import FileAccess
 from .link import Link
 from .reader import Reader
@@ -98,6 +98,8 @@ class Server(FileAccess):
         """
         if mode is not None and mode not in MODES:
             raise WorkflowDefinitionError(f"mode={mode!r}: it is {' or '.join(map(repr, MODES))}, or left out")
+        if agent is not None and not callable(agent):
+            raise WorkflowDefinitionError(f"agent={agent!r}: it is a callable of the request that gives the answer")
         tag_list = _checked_tags(tags)
         if not isinstance(workflow, Workflow):
             payload = self._named(os.fspath(workflow), input, agent, mode)
@@ -199,7 +201,7 @@ class Server(FileAccess):
         facts: list[tuple[str, Any]] = [
             ("state file", self.database),
             ("project", self.project),
-            ("runs", _counted(self._counts()) or "none yet"),
+            ("runs", self._counted_runs()),
         ]
         try:
             status = self.status()
@@ -209,7 +211,7 @@ class Server(FileAccess):
         facts += [
             ("server", f"in {place} (pid {status.get('pid')}), epoch {status.get('epoch')}"),
             ("runners", f"{status.get('runners')} of {status.get('max_runners')}"),
-            ("queue", _counted(status.get("queue", {})) or "empty"),
+            ("queue", wording.counts(status.get("queue", {})) or "empty"),
             ("commits", status.get("commits")),
         ]
         if status.get("ambiguous_effects"):
@@ -238,10 +240,6 @@ def _checked_tags(tags: Iterable[str]) -> list[str]:
         if not isinstance(tag, str):
             raise WorkflowDefinitionError(f"tags={listed!r}: a tag is a text")
     return listed
-
-
-def _counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {word.replace('_', ' ')}" for word, count in counts.items())
 
 
 def _snake(name: str) -> str:

@@ -117,6 +117,10 @@ class EagerConnection(sqlite3.Connection):
         """A cursor that fetches at once, unless another class is asked for."""
         return super().cursor(factory)
 
+    def execute(self, *arguments: Any) -> Any:
+        """As `sqlite3.Connection.execute`, which makes a cursor of its own kind."""
+        return self.cursor().execute(*arguments)
+
 
 def _typed(name: str, values: list[Any]) -> Any:
     kinds = {type(value) for value in values} - {type(None)}

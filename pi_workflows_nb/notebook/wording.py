@@ -37,6 +37,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def counts(by_status: dict[str, int]) -> str:
+    """`2 waiting, 1 timed out`; empty for nothing."""
+    return ", ".join(f"{number:,} {words(status)}" for status, number in by_status.items())
+
+
 def duration(milliseconds: int | None) -> str:
     """A length of time in the two units that matter: `12 ms`, `3.4 s`, `2 min 5 s`, `1 h 3 min`, `2 d 4 h`."""
     if milliseconds is None:

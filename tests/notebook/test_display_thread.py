@@ -88,3 +88,19 @@ def test_actions_are_carried_out_one_after_the_other(caplog):
     assert "could not be carried out" in caplog.text
     worker.post(lambda: done.append(3))
     settled(lambda: done == [1, 2, 3] and not names())
+
+
+def test_a_clock_moves_while_nothing_else_does(monkeypatch):
+    monkeypatch.setattr("pi_workflows_nb.notebook.display_thread.TICK", 0.05)
+    display, ticks = DisplayThread(), []
+    display.enter()
+    display.tick("a", lambda: ticks.append(1))
+    display.post("b", lambda: None)
+    settled(lambda: len(ticks) >= 3)
+    display.tick("a", None)
+    display.flush(5)
+    so_far = len(ticks)
+    time.sleep(3 * PERIOD)
+    assert len(ticks) <= so_far + 1
+    display.leave()
+    settled(lambda: not names())

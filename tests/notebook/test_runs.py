@@ -181,7 +181,7 @@ def test_pause_resume_cancel(server):
 def test_waiting_ends_after_its_time_and_leaves_the_run_going(server):
     run = server.run(slow())
     began = time.monotonic()
-    with pytest.raises(WaitTimeout, match="0.3 s"):
+    with pytest.raises(WaitTimeout, match=r"0\.3 s"):
         run.wait(timeout=0.3)
     assert time.monotonic() - began < 1
     assert run.status in {"queued", "running"}

@@ -93,3 +93,11 @@ def test_a_state_file_shows_itself(filled):
         assert str(filled) in repr(state)
         assert "2 completed" in state._repr_html_()
         assert set(state._repr_mimebundle_()) == {"text/plain", "text/html"}
+
+
+def test_what_is_gone_is_told_and_not_raised(filled):
+    state = pw.open_state(filled)
+    run = state.get_run("run-done")
+    filled.unlink()
+    for shown in (repr(state), repr(run), run._repr_html_(), state._repr_html_()):
+        assert "there is no state file" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 import pandas as pd
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from pi_workflows_nb.notebook.frame_definitions import FRAMES
 from pi_workflows_nb.notebook.open_state import open_state
 from pi_workflows_nb.wire.errors import QueryError
+from tests.notebook.conftest import Rows
 
 
 @pytest.fixture
@@ -115,6 +117,17 @@ def test_the_database_object_leaves_no_statement_open(state):
     assert rows.fetchone() is None
     assert rows.fetchall() == []
     assert not state.db.conn.in_transaction
+
+
+def test_a_result_that_nobody_reads_does_not_hold_the_log(filled):
+    with closing(Rows(filled)) as writer, open_state(filled) as state:
+        writer.project("/srv/new")
+        rows = state.db.execute("select * from events")
+        assert rows.fetchone() is not None
+        assert next(state.db.query("select * from projects"))
+        writer.project("/srv/newer")
+        assert writer.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+        assert len(rows.fetchall()) == 7
 
 
 def test_the_source_is_told(state):
