@@ -84,8 +84,13 @@ class EagerCursor(sqlite3.Cursor):
 
     def execute(self, *arguments: Any) -> EagerCursor:
         """As `sqlite3.Cursor.execute`."""
-        super().execute(*arguments)
-        self._rows = deque(super().fetchall() if self.description is not None else ())
+        try:
+            super().execute(*arguments)
+            self._rows = deque(super().fetchall() if self.description is not None else ())
+        except sqlite3.OperationalError as error:
+            if str(error) == "interrupted":
+                raise KeyboardInterrupt from None
+            raise
         return self
 
     def fetchone(self) -> Any:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
+import threading
+import time
 from contextlib import closing
 
 import pandas as pd
@@ -128,6 +132,26 @@ def test_a_result_that_nobody_reads_does_not_hold_the_log(filled):
         writer.project("/srv/newer")
         assert writer.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
         assert len(rows.fetchall()) == 7
+
+
+ENDLESS = "with recursive n(i) as (select 1 union all select i + 1 from n) select max(i) from n"
+
+
+@pytest.mark.parametrize("ask", ["sql", "db"])
+def test_an_interrupt_ends_a_long_query_within_half_a_second(state, ask):
+    sent = []
+
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(0.2, interrupt)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        state.sql(ENDLESS) if ask == "sql" else state.db.execute(ENDLESS)
+    assert time.monotonic() - sent[0] < 0.5
+    timer.join()
+    assert len(state.runs()) == 6
 
 
 def test_the_source_is_told(state):
