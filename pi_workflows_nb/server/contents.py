@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -20,6 +20,8 @@ from .committer import Transaction
 
 OFFERED_BYTES: Final = 768 << 10
 """What is given inline: a part in base64 must be, whatever the limit of the other direction."""
+
+Prepared: TypeAlias = tuple[bytes, bytes] | ContentRef | None
 
 
 class Transfers:
@@ -78,14 +80,22 @@ class Transfers:
             data = blobs.read_part(transaction.sql(), bytes.fromhex(wish.sha256), wish.offset, PART_BYTES)
         return {"base64": base64.b64encode(data).decode()}
 
-    def stored(self, value: Value, transaction: Transaction) -> tuple[bytes, bytes] | bytes:
-        """A value of the peer as (digest, canonical bytes) to be stored, or the digest of what is stored now."""
+    def prepared(self, value: Value | None) -> Prepared:
+        """A value of the peer, checked before any transaction: (digest, canonical bytes), or what was transferred."""
+        if value is None:
+            return None
         if isinstance(value.content, ContentRef):
-            if isinstance(value.inline, Raw):
-                raise ProtocolError("a value is either inline or transferred, not both")
-            return blobs.put_json_bytes(transaction.sql(), self.take(value.content), transaction.now)
+            if isinstance(value.inline, Raw) or value.content.sha256 not in self._received:
+                raise ProtocolError("a value is either inline, or transferred before it is referenced")
+            return value.content
         data = inline(value)
         return identities.sha256(data), data
+
+    def stored(self, prepared: Prepared, transaction: Transaction) -> tuple[bytes, bytes] | bytes | None:
+        """What the hot path stores: (digest, canonical bytes), or the digest of what was transferred, stored now."""
+        if isinstance(prepared, ContentRef):
+            return blobs.put_json_bytes(transaction.sql(), self.take(prepared), transaction.now)
+        return prepared
 
     def take(self, content: ContentRef) -> bytes:
         """The bytes of a value that was transferred before."""

@@ -34,7 +34,7 @@ from ..wire.runner_messages import (
     encode,
 )
 from .committer import Transaction
-from .contents import Transfers
+from .contents import Prepared, Transfers
 from .launch import Launch, Progress
 
 if TYPE_CHECKING:
@@ -67,6 +67,10 @@ _update = msgspec.json.Decoder(Update).decode
 _read = msgspec.json.Decoder(ContentRead).decode
 _write = msgspec.json.Decoder(ContentWrite).decode
 _exiting = msgspec.json.Decoder(Exiting).decode
+
+
+class NotStoredYetError(PiWorkflowsError):
+    """A proposal that came before an earlier one of the same runner could be stored."""
 
 
 class Proposals:
@@ -157,27 +161,24 @@ class Proposals:
         if finished is None and started is None and end is None:
             raise ProtocolError("an empty transition")
         receipt = Receipt(self._launch.runner_epoch, message.message_id, identities.sha256(line))
-        output = None
-        if finished is not None and finished.output is not None and finished.output.content is msgspec.UNSET:
-            output = self._transfers.stored(finished.output, None)  # type: ignore[arg-type]
+        output = self._transfers.prepared(finished.output if finished is not None else None)
+        final = self._transfers.prepared(end.output if end is not None else None)
         expected = message.expected_revision
         simple = end is None and (finished is None or finished.effect is None)
 
         def apply(transaction: Transaction) -> int:
             self._admit(message.message_id)
             steps = transaction.steps
-            steps.cursor(run_id, claim)
+            steps.check(run_id, claim, expected, snapshot)
             if finished is not None and finished.effect is not None:
                 run_effects.require_applying(transaction.connection, finished.effect.effect_id)
-            stored = output
-            if stored is None and finished is not None and finished.output is not None:
-                stored = self._transfers.stored(finished.output, transaction)
+            stored = self._transfers.stored(output, transaction)
             if started is not None and progress.cancel_interrupted:
                 transitions.cancel_interrupted(transaction.sql(), run_id, transaction.now)
             cursor = steps.apply(run_id, claim, expected, snapshot, stored, receipt if simple else None)
             revision = cursor.revision
             if not simple:
-                revision = self._apply_rest(transaction, snapshot, stored, revision)
+                revision = self._apply_rest(transaction, snapshot, stored, final, revision)
                 runners.record_receipt(
                     transaction.sql(),
                     receipt.runner_epoch,
@@ -200,18 +201,21 @@ class Proposals:
         self._server.committer.submit_with(apply, done)
 
     def _apply_rest(
-        self, transaction: Transaction, snapshot: Snapshot, output: tuple[bytes, bytes] | bytes | None, revision: int
+        self,
+        transaction: Transaction,
+        snapshot: Snapshot,
+        output: tuple[bytes, bytes] | bytes | None,
+        final: Prepared,
+        revision: int,
     ) -> int:
         connection, now, finished = transaction.sql(), transaction.now, snapshot.finished
         digest = output[0] if isinstance(output, tuple) else output
         if finished is not None and finished.effect is not None:
             run_effects.settle(connection, self._launch.run_id, finished.effect, digest, finished.error, now)
         if snapshot.end is not None:
-            final = None
-            if snapshot.end.output is not None:
-                given = self._transfers.stored(snapshot.end.output, transaction)
-                final = blobs.put_json_bytes(connection, given[1], now) if isinstance(given, tuple) else given
-            revision = transitions.end(connection, self._launch.run_id, self._claim, snapshot.end, final, now)
+            given = self._transfers.stored(final, transaction)
+            result = blobs.put_json_bytes(connection, given[1], now) if isinstance(given, tuple) else given
+            revision = transitions.end(connection, self._launch.run_id, self._claim, snapshot.end, result, now)
         return revision
 
     def _admit(self, message_id: str) -> None:
@@ -219,7 +223,7 @@ class Proposals:
         if progress.refused:
             raise StaleClaimError("refused, since an earlier proposal of this runner was", "missingAuthority")
         if progress.resend_from is not None and progress.resend_from != message_id:
-            raise StateUnavailableError("unavailable: an earlier proposal is not stored yet")
+            raise NotStoredYetError("an earlier proposal is not stored yet")
 
     def _committed(self, snapshot: Snapshot) -> None:
         progress = self._progress
@@ -239,7 +243,7 @@ class Proposals:
 
     def _failed(self, message: RunnerMessage, receipt: Receipt, error: BaseException) -> None:
         progress = self._progress
-        if isinstance(error, StateUnavailableError):
+        if isinstance(error, StateUnavailableError | NotStoredYetError):
             if progress.resend_from is None:
                 progress.resend_from = message.message_id
             self._answer(message, "rejected", None, error=f"unavailable: {error}")

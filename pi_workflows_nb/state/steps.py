@@ -1,8 +1,8 @@
 """The hot path: transitions of running runs, collected and written together.
 
 A proposal is checked against the run as it will stand after the proposals before it, and adds its rows to lists;
-`flush` writes the lists with one statement per table. An attempt that starts and ends within one batch becomes one row at once.
-Everything is checked before anything is added, so a refused proposal leaves no trace in the batch.
+`flush` writes the lists with one statement per table. An attempt that starts and ends within one batch becomes one row
+at once. Everything is checked before anything is added, so a refused proposal leaves no trace in the batch.
 """
 
 from __future__ import annotations
@@ -119,6 +119,10 @@ class StepBatch:
             cursor.payload = _payload(cursor.attempt_id, cursor.node_id or "", cursor.node_type or "")
         self._cursors[run_id] = (claim, cursor)
         return cursor
+
+    def check(self, run_id: str, claim: Claim, expected_revision: int, snapshot: Snapshot) -> None:
+        """The errors that `apply` would raise, before anything is written for the transition."""
+        _check(self.cursor(run_id, claim), expected_revision, snapshot.finished, snapshot.started)
 
     def apply(
         self,
