@@ -51,7 +51,7 @@ def commands(context: click.Context) -> None:
     help="Keep everything in this state file; otherwise it is temporary and removed at the end.",
 )
 def demo(*, yes: bool, database: Path | None) -> None:
-    """The quickstart in the terminal, in a quarter of a minute.
+    """The quickstart in the terminal, in ten seconds.
 
     Runs the workflow of the first notebook on the git history of the working folder, or on Python's standard library
     where there is none: its steps as they happen, a question to answer, the facts as tables. Then a second run, whose
@@ -96,7 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise click.UsageError("only `lab` takes words behind --")
         status = commands.main(words, prog_name=NAME, standalone_mode=False, obj=behind)
     except click.UsageError as error:
-        _say(f"{error.format_message().rstrip('.')}; {_where_help_is(error)}")
+        said = error.format_message()
+        _say(f"{said}{'' if said.endswith(('.', '?')) else '.'} See {_command_of(error)} --help")
         sys.exit(2)
     except PiWorkflowsError as error:
         _say(str(error))
@@ -111,9 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _where_help_is(error: click.UsageError) -> str:
-    command = NAME if error.ctx is None else error.ctx.command_path
-    return f"see {command} --help"
+def _command_of(error: click.UsageError) -> str:
+    return NAME if error.ctx is None else error.ctx.command_path
 
 
 def _say(text: str) -> None:
