@@ -93,6 +93,9 @@ def test_jupyterlab_opens_on_the_quickstart(tmp_path, monkeypatch):
         assert address.endswith(carried.QUICKSTART)
         root = address.partition("/lab/")[0]
         assert carried.QUICKSTART in names_served(f"{root}/api/contents/?token={token}")
+        with urllib.request.urlopen(f"{root}/api/contents/{carried.QUICKSTART}?token={token}") as response:
+            cells = json.load(response)["content"]["cells"]
+        assert all(cell["metadata"]["trusted"] for cell in cells if cell["cell_type"] == "code")
     finally:
         late.cancel()
         lab.send_signal(signal.SIGTERM)
