@@ -13,10 +13,14 @@ from jupyter_client.manager import KernelManager
 
 
 class Kernel:
-    """One ipykernel; `run` executes a cell and gives what it printed, or raises what it raised."""
+    """One ipykernel; `run` executes a cell and gives what it printed, or raises what it raised.
 
-    def __init__(self, folder: Path) -> None:
+    What the process itself says goes to the file `log`, if one is given.
+    """
+
+    def __init__(self, folder: Path, log: Path | None = None) -> None:
         self._folder = folder
+        self._log = log
         self._manager = KernelManager()
         self._start()
 
@@ -27,7 +31,9 @@ class Kernel:
             "JUPYTER_RUNTIME_DIR": str(self._folder / "runtime"),
             "PI_WORKFLOWS_HOME": str(self._folder / "h"),
         }
-        self._manager.start_kernel(env=environment, cwd=str(self._folder))
+        with open(self._log or os.devnull, "ab") as log:
+            said = {"stdout": log, "stderr": log} if self._log else {}
+            self._manager.start_kernel(env=environment, cwd=str(self._folder), **said)
         self._client = self._manager.blocking_client()
         self._client.start_channels()
         self._client.wait_for_ready(timeout=60)

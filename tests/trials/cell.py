@@ -57,7 +57,7 @@ def node(index):
         if index in ACTIONS:
             charge(ctx.effect.idempotency_key)
             if index % 5 == 4:
-                ctx.publish_update("progress", "overall", {"schema": pw.PROGRESS, "status": "running", "phase": "work"})
+                ctx.publish_update("note", "charged", {"node": ctx.node_id})
         if index in FAILS_FIRST and ctx.attempt_number == 1:
             raise ConnectionError("the first try")
         if index % 4 == 3:

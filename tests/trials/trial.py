@@ -128,7 +128,7 @@ class Trial:
     # -- the story ----------------------------------------------------------------------------------------------------
 
     def _go(self) -> None:
-        self._kernel = Kernel(self._folder)
+        self._kernel = Kernel(self._folder, self._folder / "kernel.log")
         self._execute()
         kills = phases.plan(self._choice)
         for number, kill in enumerate(kills):
