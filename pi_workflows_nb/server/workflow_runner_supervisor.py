@@ -11,7 +11,7 @@ import contextlib
 import logging
 import signal
 import sqlite3
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..state import mutation, runners, runs, transitions
 from ..state.runners import RunnerOutcome
@@ -96,7 +96,8 @@ class WorkflowRunnerSupervisor:
         channel = self._channel
         await asyncio.get_running_loop().create_connection(lambda: channel, sock=self.child.socket)
         channel.send(encode(launch.envelope))
-        await asyncio.wait_for(asyncio.shield(self._ready), HANDSHAKE_SECONDS)
+        if not await self._is_ready():
+            return
         channel.send(
             encode(
                 RunnerCommand(
@@ -108,6 +109,15 @@ class WorkflowRunnerSupervisor:
                 )
             )
         )
+
+    async def _is_ready(self) -> bool:
+        """Wait for the runner's first word; False when it ended without one, `TimeoutError` when it stays silent."""
+        assert self.child is not None
+        heard: tuple[asyncio.Future[Any], ...] = (self._ready, self.child.exited)
+        await asyncio.wait(heard, timeout=HANDSHAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not self._ready.done() and not self.child.exited.done():
+            raise TimeoutError
+        return self._ready.done()
 
     def stop(self, outcome: RunnerOutcome) -> None:
         """End the runner's group: SIGTERM, 2 s, SIGKILL. It was fenced before, or will be by what its exit means."""
