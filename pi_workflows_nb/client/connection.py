@@ -18,7 +18,7 @@ import msgspec
 
 from ..wire import canonical_json, identities
 from ..wire.client_messages import CLIENT_SCHEMA, ClientFrame, Event, Hello, Request, Response
-from ..wire.errors import ProtocolError, ServerStoppedError
+from ..wire.errors import ProtocolError, ServerStoppedError, StateUnavailableError
 from ..wire.runner_messages import INLINE_BYTES, MAX_FRAME_BYTES, PART_BYTES
 
 SLICE_SECONDS: Final = 0.1
@@ -133,14 +133,17 @@ class SocketConnection:
             return self._answers.pop(request_id)
 
     def value(self, canonical: bytes) -> dict[str, Any]:
-        """A payload's value; a large one is transferred first, in parts."""
+        """A payload's value; a large one is transferred first, in parts. `StateUnavailableError` for a full disk."""
         if len(canonical) <= INLINE_BYTES:
             return {"inline": canonical_json.decode(canonical)}
         digest = identities.sha256_hex(canonical)
         content = {"bytes": len(canonical), "mediaType": "application/json", "sha256": digest}
         for offset in range(0, len(canonical), PART_BYTES):
             part = base64.b64encode(canonical[offset : offset + PART_BYTES]).decode()
-            self.request("content.write", {**content, "base64": part, "offset": offset})
+            answer = self.request("content.write", {**content, "base64": part, "offset": offset})
+            if answer.outcome != "accepted":
+                said = (answer.error or answer.outcome).removeprefix("StateUnavailableError: ")
+                raise StateUnavailableError(f"a value of {len(canonical):,} bytes could not be handed over: {said}")
         return {"content": content}
 
     def subscribe(self, run_id: str, callback: Callable[[dict[str, Any]], None]) -> Callable[[], None]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..wire.errors import ServerStoppedError, StateFileError
+from ..state import admission
+from ..state.database import Database
+from ..wire.errors import ServerRunningError, ServerStoppedError, StateFileError
 
 if TYPE_CHECKING:
     from .server import Server
 
 _servers: dict[tuple[int, Path], tuple[Any, dict[Path, Server]]] = {}
+RACE_SECONDS = 1.0
 LOCAL_FOLDERS = (Path("/var/tmp"),)  # noqa: S108 - the folder made in it is private
 
 
@@ -52,10 +56,10 @@ def start(
         raise StateFileError(f'server={server!r}: say "thread" (in this kernel) or "process" (in a process of its own)')
     if max_runners is not None and max_runners < 1:
         raise StateFileError(f"max_runners={max_runners}: at least 1")
-    home = state_folder()
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = home / "state.sqlite" if database is None else local_database() if database == "local" else Path(database)
-    path = Path(os.path.realpath(Path(path).expanduser()))
+    home = _made(state_folder())
+    path = admission.resolve(
+        home / "state.sqlite" if database is None else local_database() if database == "local" else database
+    )
     folder = Path(os.path.realpath(Path(project or os.getcwd()).expanduser()))
     if not folder.is_dir():
         raise StateFileError(f"project {folder} is not a folder: give the folder whose workflows this is about")
@@ -70,9 +74,7 @@ def start(
             "preload": list(preload),
             "runAhead": int(os.environ.get("PI_WORKFLOWS_NB_RUN_AHEAD", "16")),
         }
-        connection = _attach(path, home, folder) or (
-            _in_thread(path, home, folder, options) if server == "thread" else _in_process(path, home, folder, options)
-        )
+        connection = _attach(path, home, folder) or _serve(server, path, home, folder, options)
         known = _servers[os.getpid(), path] = (connection, {})
     connection, by_project = known
     if folder not in by_project:
@@ -81,6 +83,32 @@ def start(
         by_project[folder] = Server(connection, project=folder, session=session, home=home)
     _load_magics()
     return by_project[folder]
+
+
+def _made(home: Path) -> Path:
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StateFileError(
+            f"the state folder {home} cannot be made ({error.strerror}): set PI_WORKFLOWS_HOME to a folder that you may"
+            " write to"
+        ) from error
+    return home
+
+
+def _serve(server: str, path: Path, home: Path, project: Path, options: dict[str, Any]) -> Any:
+    try:
+        if server == "thread":
+            return _in_thread(path, home, project, options)
+        return _in_process(path, home, project, options)
+    except ServerRunningError:
+        # It may have won by a moment, and opens its socket just now. One inside a kernel opens none.
+        give_up = time.monotonic() + RACE_SECONDS
+        while (connection := _attach(path, home, project)) is None:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.02)
+        return connection
 
 
 def _attach(path: Path, home: Path, project: Path) -> Any:
@@ -119,7 +147,13 @@ def _in_process(path: Path, home: Path, project: Path, options: dict[str, Any]) 
     from ..client.connection import SocketConnection
     from ..client.launching import start_server
 
-    where, process = start_server(path, home, options)
+    Database.look_at(path)
+    try:
+        where, process = start_server(path, home, options)
+    except OSError as error:
+        raise StateFileError(
+            f"{path} cannot be served ({error}): make room and its folder writable, or choose another path"
+        ) from error
     return SocketConnection(where, path, project, process=process)
 
 

@@ -7,14 +7,16 @@ child process. An attempt that printed nothing costs one `fstat`.
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import io
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 MAX_BYTES: Final = 10 << 20
+_PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 CUT: Final = b"\n[the output of this attempt was cut here: it is longer than 10 MiB]\n"
 
 
@@ -42,7 +44,10 @@ class AttemptLog:
         if not size:
             return
         self.check()
-        self._path.rename(self._path.with_name(f"{attempt_id}.log"))
+        try:
+            self._path.rename(self._path.with_name(f"{attempt_id}.log"))
+        except OSError:
+            return  # the folder is gone for now: what follows is added to this one
         self._cut = False
         self._open()
 
@@ -85,6 +90,18 @@ class AttemptLog:
         os.close(file)
 
 
+class _Forgiving(io.FileIO):
+    """A log that a full disk cuts short: no node fails because of what it prints."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            if error.errno not in _PASSING:
+                raise
+            return memoryview(data).nbytes
+
+
 def _stream(descriptor: int) -> io.TextIOWrapper:
-    raw = io.FileIO(descriptor, "w", closefd=False)
+    raw = _Forgiving(descriptor, "w", closefd=False)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True)

@@ -31,6 +31,10 @@ def main(argv: list[str]) -> int:
     except PiWorkflowsError as error:
         _say({"error": str(error), "kind": type(error).__name__})
         return 1
+    except Exception as error:
+        logging.getLogger(__name__).exception("the server ended")
+        _say({"error": f"the server could not go on: {error!r}", "kind": "PiWorkflowsError"})
+        return 1
     return 0
 
 
@@ -46,7 +50,11 @@ async def _serve(database: Path, home: Path, given: dict[str, Any]) -> None:
     server = WorkflowServer(database, home, options)
     await server.start()
     listener = Listener(server, socket_path(server.path, home))
-    await listener.start()
+    try:
+        await listener.start()
+    except BaseException:
+        await server.stop()
+        raise
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.request_stop)

@@ -149,6 +149,7 @@ class Committer:
 
     def _run(self, members: list[_Member[Any]]) -> tuple[list[_Outcome], set[str]]:
         outcomes: list[_Outcome] = []
+        self._database.require_in_place()
         with self._database.transaction() as connection:
             server_row.check(connection, self._ownership)
             transaction = Transaction(connection, self._clock.now())

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from ..state import blobs
 from ..wire import canonical_json, identities
-from ..wire.errors import ProtocolError
+from ..wire.errors import ProtocolError, StateUnavailableError
 from ..wire.runner_messages import PART_BYTES, ContentRead, ContentRef, ContentWrite, Value
 from .committer import Transaction
 
@@ -47,21 +47,36 @@ class Transfers:
             raise ProtocolError(f"a part of a transfer is not base64: {error}") from None
         if len(data) > PART_BYTES or part.offset != have or have + len(data) > part.bytes:
             raise ProtocolError("a part of a transfer is too long or out of order")
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if have == 0 else os.O_APPEND), 0o600)
-        with os.fdopen(descriptor, "ab") as file:
-            file.write(data)
-        have += len(data)
-        if have < part.bytes:
+        try:
+            self._append(path, have, data)
+            have += len(data)
+            complete = have == part.bytes
+            digest = _digest_of(path) if complete else ""
+        except OSError as error:
+            raise StateUnavailableError(
+                f"a part of a large value could not be stored in {self._folder} ({error.strerror})"
+            ) from error
+        if not complete:
             self._under_way[part.sha256] = (path, have)
             return
         self._under_way.pop(part.sha256, None)
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != part.sha256:
             path.unlink()
             raise ProtocolError("a transferred value does not have the digest that was promised")
         self._received[part.sha256] = path
+
+    def _append(self, path: Path, have: int, data: bytes) -> None:
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # A part that was cut short by a full disk is written again as a whole.
+            os.ftruncate(descriptor, have)
+            os.lseek(descriptor, have, os.SEEK_SET)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        finally:
+            os.close(descriptor)
 
     def offer(self, data: bytes) -> Value:
         """A value for the peer: inline, or kept for `read` when it is large."""
@@ -102,7 +117,10 @@ class Transfers:
         path = self._received.get(content.sha256)
         if path is None:
             raise ProtocolError("a value was referenced before it was transferred")
-        return path.read_bytes()
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise StateUnavailableError(f"a large value cannot be read back ({error}); send it again") from error
 
     def bytes_of(self, value: Value) -> bytes:
         """A value's canonical bytes, whichever way it came."""
@@ -122,6 +140,11 @@ class Transfers:
         self._received.clear()
         self._under_way.clear()
         self._offered.clear()
+
+
+def _digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def inline(value: Value) -> bytes:

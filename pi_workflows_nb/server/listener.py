@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from ..wire import canonical_json, identities
-from ..wire.client_messages import CLIENT_SCHEMA, ClientFrame, Event, Hello, Request, Response
-from ..wire.errors import PiWorkflowsError, ProtocolError, StateFileError
+from ..wire.client_messages import CLIENT_SCHEMA, ClientFrame, ClientOutcome, Event, Hello, Request, Response
+from ..wire.errors import PiWorkflowsError, ProtocolError, StateFileError, StateUnavailableError
 from ..wire.runner_messages import ContentWrite
 from .channel import FrameChannel
 from .contents import Transfers
@@ -49,14 +49,24 @@ class Listener:
 
     async def start(self) -> None:
         """Listen. A socket that a dead server left is replaced: this server owns the file."""
-        _private_folder(self._path.parent)
-        self._path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        mask = os.umask(0o177)
         try:
-            listening.bind(str(self._path))
-        finally:
-            os.umask(mask)
+            _private_folder(self._path.parent)
+            self._path.unlink(missing_ok=True)
+            mask = os.umask(0o177)
+            try:
+                listening.bind(str(self._path))
+            finally:
+                os.umask(mask)
+        except OSError as error:
+            listening.close()
+            raise StateFileError(
+                f"the socket {self._path} cannot be made ({error}): set PI_WORKFLOWS_HOME to a folder that you may"
+                " write to"
+            ) from error
+        except StateFileError:
+            listening.close()
+            raise
         self._listening = await asyncio.get_running_loop().create_unix_server(
             lambda: Client(self._server, self._clients).channel, sock=listening
         )
@@ -118,10 +128,7 @@ class Client:
         elif not isinstance(frame, Request):
             raise ProtocolError("only requests are heard after the hello")
         elif frame.operation == "content.write":
-            self._transfers.write(msgspec.convert(frame.payload, ContentWrite))
-            self._send(
-                Response(error=None, outcome="accepted", receipt=None, request_id=frame.request_id, revision=None)
-            )
+            self._take_part(frame)
         elif frame.operation == "subscribe":
             self._subscribe(str(frame.run_id))
             self._send(
@@ -141,6 +148,15 @@ class Client:
             task = asyncio.get_running_loop().create_task(self._answer(frame))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def _take_part(self, request: Request) -> None:
+        outcome: ClientOutcome = "accepted"
+        said = None
+        try:
+            self._transfers.write(msgspec.convert(request.payload, ContentWrite))
+        except StateUnavailableError as error:
+            outcome, said = "unavailable", f"{type(error).__name__}: {error}"
+        self._send(Response(error=said, outcome=outcome, receipt=None, request_id=request.request_id, revision=None))
 
     def _stop_server(self) -> None:
         self._server.request_stop()

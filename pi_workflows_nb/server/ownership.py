@@ -23,6 +23,7 @@ from .clock import Clock
 
 LOCK_WAIT_SECONDS: Final = 10.0
 FOREIGN_WAIT_SECONDS: Final = 35.0
+_serving: Final[set[str]] = set()  # servers of this process that have not ended, by id
 
 
 @contextmanager
@@ -59,6 +60,8 @@ def take(database: Database, clock: Clock) -> server_row.Ownership:
         if owner is None:
             break
         alive = processes.is_alive(owner.pid, owner.start_identity)
+        if alive and owner.pid == os.getpid() and owner.server_id not in _serving:
+            break  # an earlier server of this process that could not give the file back, as on a full disk
         if alive is False or (alive is None and owner.expires_at <= clock.now()):
             break
         if alive or time.monotonic() > give_up:
@@ -69,7 +72,14 @@ def take(database: Database, clock: Clock) -> server_row.Ownership:
         time.sleep(0.2)
     identity = processes.start_identity(os.getpid()) or "unknown"
     with database.transaction() as connection:
-        return server_row.take(connection, os.getpid(), identity, clock.now())
+        own = server_row.take(connection, os.getpid(), identity, clock.now())
+    _serving.add(own.server_id)
+    return own
+
+
+def ended(own: server_row.Ownership) -> None:
+    """This server has closed the file, whether it could give it back or not."""
+    _serving.discard(own.server_id)
 
 
 def live_owner(connection: sqlite3.Connection) -> server_row.Owner | None:

@@ -144,8 +144,7 @@ class Proposals:
         elif operation == "store.publishUpdate":
             self._on_update(message, line)
         elif operation == "content.write":
-            self._transfers.write(_write(message.payload))
-            self._answer(message, "accepted", None)
+            self._on_part(message)
         elif operation == "content.read":
             wish = _read(message.payload)
             self._submit(message, None, lambda transaction: self._transfers.read(wish, transaction))
@@ -153,6 +152,14 @@ class Proposals:
             self._answer(message, "rejected", None, error=f"{operation} is not served by this version")
         else:
             raise ProtocolError(f"unknown operation {operation[:80]!r}")
+
+    def _on_part(self, message: RunnerMessage) -> None:
+        try:
+            self._transfers.write(_write(message.payload))
+        except StateUnavailableError as error:
+            self._answer(message, "rejected", None, error=f"unavailable: {error}")
+        else:
+            self._answer(message, "accepted", None)
 
     def _on_snapshot(self, message: RunnerMessage, line: bytes) -> None:
         snapshot = _snapshot(message.payload)

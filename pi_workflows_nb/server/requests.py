@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,8 @@ class Requests:
             if operation is None:
                 return _not_served(request)
             given = await operation(request)
+        except (OSError, sqlite3.OperationalError) as error:
+            return _response(request, "unavailable", error=f"StateUnavailableError: {request.operation}: {error}")
         except PiWorkflowsError as error:
             outcome: ClientOutcome = next((name for kind, name in _OUTCOMES if isinstance(error, kind)), "rejected")
             return _response(request, outcome, error=f"{type(error).__name__}: {error}")

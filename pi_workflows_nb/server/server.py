@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sqlite3
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any, Final
 from ..state import runners, runs, server_row, transitions
 from ..state.database import Database
 from ..wire import canonical_json, identities
-from ..wire.errors import PiWorkflowsError, StaleClaimError, StateUnavailableError
+from ..wire.errors import PiWorkflowsError, StaleClaimError, StateFileError, StateUnavailableError
 from ..wire.runner_messages import LAUNCH_SCHEMA, PROTOCOL_VERSION, RUN_AHEAD_STEPS, LaunchEnvelope
 from ..workflows import sources
 from . import ownership, recovery
@@ -88,6 +89,16 @@ class WorkflowServer:
 
     async def start(self) -> None:
         """Own the file, recover, serve. On an error nothing is left behind."""
+        Database.look_at(self.path)
+        try:
+            await self._start()
+        except OSError as error:
+            raise StateFileError(
+                f"{self.path} cannot be served, since what belongs beside it cannot be made ({error}): make room and"
+                " its folder writable, or choose another path"
+            ) from error
+
+    async def _start(self) -> None:
         for folder in (self.folder, self.logs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.nursery = await self._start_nursery()
@@ -105,7 +116,11 @@ class WorkflowServer:
             await self.nursery.stop()
             raise
         self.committer = Committer(self.database, self.clock, self.ownership, self._changed, self._ownership_lost)
-        await recovery.recover(self)
+        try:
+            await recovery.recover(self)
+        except BaseException:
+            await self._give_back()
+            raise
         self._ready.load(self.database.connection)
         self._spawn_task(self._schedule())
         self._spawn_task(self._tick())
@@ -127,18 +142,30 @@ class WorkflowServer:
             if task is not asyncio.current_task():
                 task.cancel()
         self._restore_switch_interval()
-        try:
-            self.committer.flush()
-            with self.database.transaction() as connection:
-                server_row.release(connection, self.ownership)
-        except PiWorkflowsError:
-            log.warning("the file could not be given back cleanly; the next start will find this owner gone")
-        await self.nursery.unguard()
-        self.database.close()
-        await self.nursery.stop()
+        await self._give_back()
         for callback in self.on_stopped:
             callback()
         self._stopped.set()
+
+    async def _give_back(self) -> None:
+        in_place = False
+        try:
+            self.committer.flush()
+            self.database.require_in_place()
+            in_place = True
+            with self.database.transaction() as connection:
+                server_row.release(connection, self.ownership)
+        except PiWorkflowsError as error:
+            log.warning("the file could not be given back cleanly; the next start will find this owner gone: %s", error)
+        if in_place:
+            await self.nursery.unguard()
+            self.database.close()
+        else:
+            # With the locks held, SQLite does not remove a log by its name, which may be another file's by now.
+            self.database.close()
+            await self.nursery.unguard()
+        ownership.ended(self.ownership)
+        await self.nursery.stop()
 
     def request_stop(self) -> None:
         """Stop, soon: for callers on the loop that cannot wait."""
@@ -332,11 +359,14 @@ class WorkflowServer:
             await asyncio.sleep(max(0.0, expected - self.clock.monotonic()))
             now = self.clock.monotonic()
             self.lag, expected = max(0.0, now - expected), now + TICK_SECONDS
-            self._renew()
-            if self.lag < LATE_SECONDS:
-                # After a pause of this thread the runners' messages are read first, in the next rounds.
-                self._check_deadlines()
-            self._checkpoint_when_idle()
+            try:
+                self._renew()
+                if self.lag < LATE_SECONDS:
+                    # After a pause of this thread the runners' messages are read first, in the next rounds.
+                    self._check_deadlines()
+                self._checkpoint_when_idle()
+            except sqlite3.Error:
+                log.exception("the file could not be read; it is tried again")
 
     def _renew(self) -> None:
         now = self.clock.now()

@@ -30,11 +30,17 @@ class ServerThread:
         self.server: WorkflowServer
         self._thread = threading.Thread(target=self._main, name="pi-workflows-nb server", daemon=True)
         self._pid = os.getpid()
+        self._unwanted = False
 
     def start(self) -> None:
         """Start and wait until it serves; the error that kept it from serving is raised here."""
         self._thread.start()
-        self._started.wait()
+        try:
+            self._started.wait()
+        except BaseException:
+            # An interrupt: whatever comes of the start ends by itself.
+            self._unwanted = True
+            raise
         if self._error is not None:
             self._thread.join()
             raise self._error
@@ -54,6 +60,8 @@ class ServerThread:
         self.server = WorkflowServer(self._path, self._home, self._options)
         await self.server.start()
         self._started.set()
+        if self._unwanted:
+            await self.server.stop()
         await self.server.wait_stopped()
 
     @property

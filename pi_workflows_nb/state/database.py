@@ -6,6 +6,7 @@ first (`admission`). A new one gets its name when it is whole.
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import os
 import secrets
@@ -19,6 +20,9 @@ from typing import Final, Self
 from ..wire import identities
 from ..wire.errors import StateFileError, StateUnavailableError
 from . import admission, filesystems, shape
+
+_LONGEST_NAME: Final = 220
+"""Bytes of a file's name, so that what lies beside it, such as `.NAME.….new`, still has one."""
 
 _EVERYWHERE: Final = (f"busy_timeout = {admission.BUSY_TIMEOUT_MS}", "foreign_keys = ON", "trusted_schema = OFF")
 _WRITER: Final = (
@@ -40,6 +44,7 @@ class Database:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
         self.connection = connection
+        self._identity = _identity(path)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], now: int, *, adopt: bool = False) -> Self:
@@ -47,6 +52,18 @@ class Database:
 
         A file that another implementation made is opened for writing with `adopt=True` alone. `StateFileError` says
         why a path is refused; a file that stands there is untouched then.
+        """
+        real = cls.look_at(path, adopt=adopt)
+        if not os.path.lexists(real):
+            _create(real, now)
+            cls.look_at(real, adopt=adopt)
+        return cls(real, _connect_writer(real))
+
+    @staticmethod
+    def look_at(path: str | os.PathLike[str], *, adopt: bool = False) -> Path:
+        """Give the real path of a file that `open` would serve or make; nothing is changed, `StateFileError` as there.
+
+        For those who put something beside the file before they open it.
         """
         if sqlite3.sqlite_version_info < (3, 37):
             raise StateFileError(
@@ -61,7 +78,8 @@ class Database:
                 ' written: choose a path on a local disk, or pw.start(database="local")'
             )
         if not os.path.lexists(real):
-            _create(real, now)
+            _refuse_new(real)
+            return real
         admission.refuse_kinds(real)
         if not os.access(real, os.W_OK) or not os.access(real.parent, os.W_OK):
             raise StateFileError(f"{real} or its folder is read-only: make both writable, or only read the file")
@@ -72,7 +90,7 @@ class Database:
                     f"{real} was made by another implementation of this system: read it as it is,"
                     " or pass adopt=True to go on with it here"
                 )
-        return cls(real, _connect_writer(real))
+        return real
 
     def transaction(self) -> _Transaction:
         """A context that begins an immediate transaction, gives the connection, and commits; any error rolls back.
@@ -82,11 +100,32 @@ class Database:
         """
         return _Transaction(self.connection)
 
+    def in_place(self) -> bool:
+        """Whether the file that is being written is still the one that its path names."""
+        try:
+            return _identity(self.path) == self._identity
+        except OSError:
+            return False
+
+    def require_in_place(self) -> None:
+        """`StateUnavailableError` while the file was moved, deleted or unmounted: what is written then may be lost."""
+        try:
+            found = _identity(self.path)
+        except OSError:
+            found = None
+        if found != self._identity:
+            what = "is not there any more" if found is None else "is another file now"
+            raise StateUnavailableError(
+                f"{self.path} {what} (moved, deleted or unmounted); nothing is written until it is back: put it back"
+                " where it was, or stop this server and start one on another path"
+            )
+
     def checkpoint(self) -> tuple[int, int]:
         """Move what no reader needs any more from the log into the file, waiting for nobody.
 
         Gives the pages in the log and how many of them are moved. `StateUnavailableError` as `transaction`.
         """
+        self.require_in_place()
         try:
             _, pages, moved = self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.OperationalError as error:
@@ -137,6 +176,11 @@ class _Transaction:
                     raise _unavailable(failure) from failure
 
 
+def _identity(path: Path) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
 def open_read_only(path: str | os.PathLike[str], *, live: bool | None = None) -> sqlite3.Connection:
     """Open a state file of any implementation for reading, by a connection that the caller closes.
 
@@ -171,14 +215,31 @@ def schema_digest() -> bytes:
     return identities.sha256(schema_text().encode())
 
 
+def _refuse_new(path: Path) -> None:
+    """`StateFileError` where no file can be made."""
+    try:
+        leftovers = [leftover for leftover in (f"{path}-wal", f"{path}-journal") if os.path.lexists(leftover)]
+        if len(os.fsencode(path.name)) > _LONGEST_NAME:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        folder = path.parent
+        while not folder.exists():
+            folder = folder.parent
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        raise StateFileError(f"{path} cannot be made ({said}): choose another path") from error
+    if leftovers:
+        raise StateFileError(
+            f"{path} does not exist but {leftovers[0]} does, left over from a file that was moved or deleted:"
+            " put it back beside its file, or delete it"
+        )
+    if not folder.is_dir():
+        raise StateFileError(f"{path} cannot be made ({folder} is not a folder): choose another path")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StateFileError(f"{path} cannot be made ({folder} is read-only): make it writable or choose another path")
+
+
 def _create(path: Path, now: int) -> None:
     """Make a file aside and give it its name when it is whole, so that no crash leaves half of one under the name."""
-    for leftover in (f"{path}-wal", f"{path}-journal"):
-        if os.path.lexists(leftover):
-            raise StateFileError(
-                f"{path} does not exist but {leftover} does, left over from a file that was moved or deleted:"
-                " put it back beside its file, or delete it"
-            )
     aside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.new")
     try:
         _make_folder(path.parent)

@@ -1,0 +1,68 @@
+"""The folder of a live file is moved away, or deleted: nothing is written into the void, and nothing is forgotten."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import pytest
+
+import pi_workflows_nb as pw
+from tests.hostile.surroundings import gated, sound, until
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "state"
+    made.mkdir()
+    return made
+
+
+def test_a_folder_that_comes_back_costs_nothing(tmp_path, folder, placement):
+    gate, ledger = tmp_path / "gate", tmp_path / "ledger"
+    with pw.start(database=folder / "s.sqlite", project=tmp_path, server=placement) as server:
+        run = server.run(gated(gate, ledger))
+        until(lambda: len(server.steps()) == 1)
+        folder.rename(tmp_path / "elsewhere")
+        gate.touch()
+        with pytest.raises(pw.StateUnavailableError, match="not there any more") as told:
+            server.run(gated(gate, ledger))
+        assert str(folder / "s.sqlite") in str(told.value)
+        time.sleep(0.5)
+        assert server.status()["runners"] == 1
+        with pytest.raises(pw.StateFileError, match="no state file"):
+            server.steps()
+        (tmp_path / "elsewhere").rename(folder)
+        assert run.wait(timeout=30).output == "third"
+        assert server.run(gated(gate, ledger)).wait(timeout=30).output == "third"
+    assert ledger.read_text().split() == ["first", "second", "third"] * 2
+    sound(folder / "s.sqlite")
+
+
+def test_a_deleted_folder_is_told_and_another_file_in_its_place_is_left_alone(tmp_path, folder, placement):
+    gate, ledger = tmp_path / "gate", tmp_path / "ledger"
+    server = pw.start(database=folder / "s.sqlite", project=tmp_path, server=placement)
+    server.run(gated(gate, ledger))
+    until(lambda: len(server.steps()) == 1)
+    shutil.rmtree(folder)
+    gate.touch()
+    with pytest.raises(pw.StateUnavailableError, match="not there any more"):
+        server.run(gated(gate, ledger))
+    # Somebody makes a new one there and works on it, before the old server has ended.
+    other = pw.start(database=tmp_path / "new.sqlite", project=tmp_path)
+    folder.mkdir()
+    other.run(gated(gate, ledger)).wait(timeout=30)
+    other.stop()
+    shutil.copy(tmp_path / "new.sqlite", folder / "s.sqlite")
+    before = (folder / "s.sqlite").read_bytes()
+    (folder / "s.sqlite-wal").write_bytes(b"")
+    with pytest.raises(pw.StateUnavailableError, match="another file now"):
+        server.run(gated(gate, ledger))
+    server.stop()
+    assert (folder / "s.sqlite").read_bytes() == before
+    assert (folder / "s.sqlite-wal").exists(), "the log of another file was removed"
+    (folder / "s.sqlite-wal").unlink()
+    with pw.start(database=folder / "s.sqlite", project=tmp_path, server=placement) as server:
+        assert server.runs().status.tolist() == ["completed"]
+        assert server.run(gated(gate, ledger)).wait(timeout=30).output == "third"
+    sound(folder / "s.sqlite")
