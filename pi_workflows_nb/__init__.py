@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .notebook.magics import load_ipython_extension as load_ipython_extension
     from .notebook.open_state import open_state as open_state
     from .notebook.starting import start as start
+    from .wire.errors import CommandFailed as CommandFailed
     from .wire.errors import ConflictError as ConflictError
     from .wire.errors import NotFinished as NotFinished
     from .wire.errors import NotFoundError as NotFoundError
@@ -52,6 +53,7 @@ _ROOMS = {
     "notebook.open_state": ("open_state",),
     "notebook.starting": ("start",),
     "wire.errors": (
+        "CommandFailed",
         "ConflictError",
         "NotFinished",
         "NotFoundError",
