@@ -17,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from . import phases
+from .faulty import find_all
 from .phases import Estimates
 from .trial import Result, Trial, seed_of
 
@@ -31,7 +32,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of the first trial of a call; random by default")
     parser.add_argument("--first", type=int, default=0, help="number of the first trial (0)")
     parser.add_argument("--keep", type=Path, help="where folders of trials are made; those with a violation stay")
-    parser.add_argument("--faults", action="store_true", help="plant faults, and see that the checks find them")
+    parser.add_argument(
+        "--faults", nargs="*", metavar="NAME", help="plant faults (these, or all), and see that the checks find them"
+    )
     parser.add_argument("--verbose", action="store_true", help="tell each trial")
     return parser.parse_args()
 
@@ -102,10 +105,8 @@ def main() -> int:
         chosen.keep.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="pw-", dir=chosen.keep))
     try:
-        if chosen.faults:
-            from .faulty import find_all
-
-            return find_all(folder, seed)
+        if chosen.faults is not None:
+            return find_all(folder, seed, chosen.faults)
         return trials(chosen, folder, seed)
     finally:
         if not any(folder.iterdir()):

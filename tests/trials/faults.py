@@ -9,7 +9,11 @@ import dataclasses
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
+
+WORDS: Final = Path("late-words")
+"""In the folder of a trial: what became of each outcome that arrived late."""
 
 _planted: set[str] = set()
 
@@ -38,9 +42,13 @@ def late_words() -> None:
         def apply(transaction: Any) -> None:
             steps = transaction.steps
             revision = steps.cursor(launch.run_id, launch.claim).revision
-            steps.apply(launch.run_id, launch.claim, revision, snapshot, (b"", b""), None)
+            steps.apply(launch.run_id, launch.claim, revision, snapshot, None, None)
 
-        successor._server.committer.submit_with(apply, lambda *_: None)
+        def done(_: Any, error: BaseException | None) -> None:
+            with WORDS.open("a") as file:
+                file.write("accepted\n" if error is None else f"refused: {type(error).__name__}\n")
+
+        successor._server.committer.submit_with(apply, done)
 
     def on_snapshot(self: Any, message: Any, line: bytes) -> None:
         from pi_workflows_nb.server import proposals
