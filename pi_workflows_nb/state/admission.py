@@ -6,6 +6,7 @@ locks that SQLite holds on it in this process.
 
 from __future__ import annotations
 
+import glob
 import os
 import sqlite3
 import stat
@@ -73,11 +74,24 @@ def refuse_kinds(path: Path, *, links: bool = True) -> None:
         raise StateFileError(
             f"{path} is too short for a SQLite file: choose another path, or restore a backup if it once was one"
         )
-    if links and status.st_nlink > 1:
+    if links and status.st_nlink > 1 and _links_of_others(path, status) > 1:
         raise StateFileError(
             f"{path} has {status.st_nlink} hard links, and a server under another name would not see this one:"
             " copy the file and use the copy, or remove the other links"
         )
+
+
+def _links_of_others(path: Path, status: os.stat_result) -> int:
+    """The hard links of a file less the name it was made under, which whoever made it may not have removed yet."""
+    links = status.st_nlink
+    for aside in path.parent.glob(f".{glob.escape(path.name)}.*.new"):
+        try:
+            if os.path.samestat(aside.lstat(), status):
+                aside.unlink()
+                links -= 1
+        except FileNotFoundError:
+            links -= 1
+    return links
 
 
 def uri_of(path: Path, parameters: str) -> str:

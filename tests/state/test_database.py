@@ -355,3 +355,12 @@ def test_a_network_filesystem_is_refused_for_writing(tmp_path, monkeypatch):
     with pytest.raises(StateFileError, match=r"nfs4.*database=\"local\""):
         Database.open(tmp_path / "state.sqlite", NOW)
     assert names(tmp_path) == ["mountinfo"]
+
+
+def test_a_death_between_naming_a_file_and_dropping_its_first_name_costs_nothing(tmp_path):
+    path = tmp_path / "state.sqlite"
+    Database.open(path, NOW).close()
+    aside = tmp_path / ".state.sqlite.0123456789ab.new"
+    os.link(path, aside)
+    Database.open(path, NOW).close()
+    assert not aside.exists()
