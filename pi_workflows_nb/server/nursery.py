@@ -41,6 +41,10 @@ STOP_SECONDS: Final = 6.0
 GRACE_SECONDS: Final = 2.0
 
 
+class NurseryEndedError(StateUnavailableError):
+    """The nursery ended before it did what it was asked; another one may do it."""
+
+
 class Child:
     """One runner: `pid`, start `identity` (`unknown` where the system has none), `epoch`, and the server's end of its
     channel as a non-blocking `socket`, which belongs to the caller and is closed by it.
@@ -243,7 +247,7 @@ class Nursery:
         while (earlier := self._answers.get(operation)) is not None:
             await asyncio.wait([earlier])
         if self._ended:
-            raise StateUnavailableError("the process that starts runners is gone; it is being replaced")
+            raise NurseryEndedError("the process that starts runners is gone; it is being replaced")
         future = self._answers[operation] = self._loop.create_future()
         self._say(command)
         try:
@@ -319,7 +323,7 @@ class Nursery:
                 self._on_lost()
             except Exception:
                 log.exception("what follows the end of the nursery failed")
-        gone = StateUnavailableError("the process that starts runners ended; what it said last is in its log")
+        gone = NurseryEndedError("the process that starts runners ended; what it said last is in its log")
         waiting: list[asyncio.Future[Any]] = list(self._answers.values())
         waiting += [child._spawned for child in self._children.values()]
         for future in waiting:

@@ -27,7 +27,7 @@ from .clock import Clock, SystemClock
 from .committer import Committer, Transaction
 from .launch import Launch
 from .live_view import live_view
-from .nursery import Nursery
+from .nursery import Nursery, NurseryEndedError
 from .ready_queue import ReadyQueue
 from .workflow_runner_supervisor import WorkflowRunnerSupervisor
 
@@ -38,6 +38,7 @@ LATE_SECONDS: Final = 0.2
 VIEW_SECONDS: Final = 0.05
 CHECKPOINT_PAGES: Final = 8000
 SWITCH_SECONDS: Final = 0.0005
+NURSERY_TRIES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class WorkflowServer:
         self._ready = ReadyQueue()
         self._wake = asyncio.Event()
         self._stopping = False
+        self._owns = False
         self._replacing = False
         self._stopped = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -101,6 +103,27 @@ class WorkflowServer:
     async def _start(self) -> None:
         for folder in (self.folder, self.logs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in reversed(range(NURSERY_TRIES)):
+            try:
+                await self._own()
+                break
+            except NurseryEndedError as error:
+                # Killed by somebody, as it may be at any later moment too.
+                if not left:
+                    raise StateUnavailableError(str(error)) from None
+        self.committer = Committer(self.database, self.clock, self.ownership, self._changed, self._ownership_lost)
+        self._owns = True
+        try:
+            await recovery.recover(self)
+        except BaseException:
+            await self._give_back()
+            raise
+        self._ready.load(self.database.connection)
+        self._spawn_task(self._schedule())
+        self._spawn_task(self._tick())
+
+    async def _own(self) -> None:
+        """Start a nursery, open the file under its locks, and become the owner; all of it or nothing."""
         self.nursery = await self._start_nursery()
         try:
             with ownership.takeover_lock(self.folder / "lock"):
@@ -115,15 +138,6 @@ class WorkflowServer:
         except BaseException:
             await self.nursery.stop()
             raise
-        self.committer = Committer(self.database, self.clock, self.ownership, self._changed, self._ownership_lost)
-        try:
-            await recovery.recover(self)
-        except BaseException:
-            await self._give_back()
-            raise
-        self._ready.load(self.database.connection)
-        self._spawn_task(self._schedule())
-        self._spawn_task(self._tick())
 
     async def stop(self) -> None:
         """End all runners, park their runs, give the file back. A second call waits for the first."""
@@ -195,6 +209,8 @@ class WorkflowServer:
         )
 
     def _nursery_lost(self) -> None:
+        if not self._owns:
+            return  # `start` hears of it by what it waits for
         # Without the guard locks a foreign close of the file could delete the live WAL.
         self.committer.hold()
         if not self._stopping and not self._replacing:
