@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pi_workflows_nb.wire.errors import NotFoundError
 
-from . import frames, representations, wording
-from .columns import decoded, message
-from .frames import Filters
+from . import representations, wording
+from .filters import Filters
+from .stored import decoded, message
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,6 +88,8 @@ class Effect:
         sql = "SELECT resource_id FROM effects WHERE effect_id = ?"
         row = self._link.reader.row(sql, (self.id,))
         aggregate = "" if row is None else str(row[0])
+        from . import frames
+
         return frames.read(self._link.reader, "effect_attempts", Filters(aggregate=aggregate), payloads=True)
 
     def confirm(self, external_ref: str | None = None) -> Effect:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pi_workflows_nb.wire.errors import NotFoundError, PiWorkflowsError
 
-from . import sql, wording
+from . import wording
 from .effect import Effect
 from .frame_definitions import FRAMES
 from .frame_methods import FileFrames
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from sqlite_utils import Database
 
-    from .frames import Filters
+    from .filters import Filters
     from .link import Link
     from .reader import Reader
 
@@ -45,6 +45,8 @@ class FileAccess(FileFrames):
         the frames: runs_v, steps_v, attempts_v, …, times in milliseconds. Numbers in columns named `…_at` become times,
         digests hex text. `QueryError` for what SQLite cannot answer or what would write.
         """
+        from . import sql
+
         return sql.query(self._reader(), query, parameters)
 
     @property
@@ -53,6 +55,8 @@ class FileAccess(FileFrames):
         once. `db.close()` when done; a server closes it when it stops.
         """
         if self._database is None:
+            from . import sql
+
             self._database = sql.database(self._reader())
         return self._database
 
@@ -72,7 +76,7 @@ class FileAccess(FileFrames):
 
         from pi_workflows_nb.state.verify import verify
 
-        from .columns import TEXT
+        from .arrays import TEXT
 
         with self._reader().snapshot() as connection:
             found = verify(connection)

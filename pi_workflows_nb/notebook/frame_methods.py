@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import frames, logs
-from .frames import Filters
+from .filters import Filters, Moment, Words
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .frames import Moment, Words
     from .reader import Reader
 
 
@@ -31,6 +29,8 @@ class RunFrames:
         raise NotImplementedError
 
     def _frame(self, name: str, *, payloads: bool = False, **filters: Any) -> pd.DataFrame:
+        from . import frames
+
         return frames.read(self._reader(), name, self._scoped(Filters(**filters), name), payloads=payloads)
 
     def runs(
@@ -361,6 +361,8 @@ class RunFrames:
         `since` and `until` compare the start of the attempt; `limit` keeps the last lines.
         """
         filters = Filters(run=run, node=node, workflow=workflow, since=since, until=until, project=project)
+        from . import frames, logs
+
         attempts = None if attempt is None else frames.listed(attempt)
         return logs.read(self._reader(), self._scoped(filters, "attempts"), attempts, limit)
 

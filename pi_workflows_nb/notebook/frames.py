@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,10 @@ import pandas as pd
 from pi_workflows_nb.wire import identities
 from pi_workflows_nb.wire.errors import QueryError
 
-from .columns import CHUNK_ROWS, Column
+from . import arrays
+from .arrays import CHUNK_ROWS
+from .columns import Column
+from .filters import Filters, Moment, Words
 from .frame_definitions import FRAMES, PROJECT_AGGREGATES, Frame
 
 if TYPE_CHECKING:
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .reader import Reader
-
-Moment: TypeAlias = dt.datetime | dt.date | dt.timedelta | str | int
-Words: TypeAlias = "str | Sequence[str]"
 
 _EPOCH: Final = pd.Timestamp(0, tz="UTC")
 _TAGGED: Final = (
@@ -37,24 +36,6 @@ _OF_WORKFLOW: Final = (
     "{run} IN (SELECT x.run_id FROM runs x JOIN workflow_definitions y USING (definition_digest)"
     " WHERE y.workflow_name IN ({marks}))"
 )
-
-
-@dataclass(frozen=True)
-class Filters:
-    """What a frame is cut down to. None means everything; `since` and `until` are meant inclusive."""
-
-    status: Words | None = None
-    workflow: Words | None = None
-    run: Any = None
-    node: Words | None = None
-    tag: str | None = None
-    text: str | None = None
-    aggregate: Words | None = None
-    since: Moment | None = None
-    until: Moment | None = None
-    project: str | None = None
-    order: Words | None = None
-    limit: int | None = None
 
 
 def read(reader: Reader, name: str, filters: Filters, *, payloads: bool = False) -> pd.DataFrame:
@@ -78,8 +59,8 @@ def fetch(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], c
     cursor = connection.execute(sql, parameters)
     while rows := cursor.fetchmany(CHUNK_ROWS):
         for position, column in enumerate(columns):
-            parts[position].append(column.gather(rows, position))
-    return [column.finish(part) for column, part in zip(columns, parts, strict=True)]
+            parts[position].append(arrays.gather(column, rows, position))
+    return [arrays.finish(column, part) for column, part in zip(columns, parts, strict=True)]
 
 
 def _assembled(frame: Frame, columns: Sequence[Column], arrays: list[Any]) -> pd.DataFrame:

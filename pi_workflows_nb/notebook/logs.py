@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 
 from . import frames
-from .columns import TEXT
+from .arrays import TEXT
 from .frame_definitions import FRAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from .frames import Filters
+    from .filters import Filters
     from .reader import Reader
 
 _ATTEMPTS: Final = "SELECT a.run_id, a.node_id, a.attempt_id, a.attempt_number FROM node_attempts a"

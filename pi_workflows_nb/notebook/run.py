@@ -22,14 +22,14 @@ from pi_workflows_nb.wire.errors import (
 )
 
 from . import kernel, representations, run_picture
-from .columns import decoded, message
 from .frame_methods import RunFrames
+from .stored import decoded, message
 from .waiting import SLICE, ProgressLine, Watch, line, settled
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from .frames import Filters
+    from .filters import Filters
     from .link import Connection, Link
     from .reader import Reader
     from .run_picture import RunPicture

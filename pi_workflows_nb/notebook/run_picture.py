@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pi_workflows_nb.wire import canonical_json
 
-from .columns import message
 from .graph_layout import Graph, graph_of
+from .stored import message
 
 if TYPE_CHECKING:
     from .reader import Reader

@@ -13,7 +13,8 @@ import pandas as pd
 
 from pi_workflows_nb.state import admission
 
-from .columns import MISSING, TEXT, TIME
+from .arrays import TEXT, TIME
+from .columns import MISSING
 from .frame_definitions import FRAMES
 
 if TYPE_CHECKING:

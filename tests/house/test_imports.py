@@ -35,6 +35,10 @@ def test_importing_the_package_pulls_nothing_heavy():
     assert modules_after("pi_workflows_nb") & LATE == set()
 
 
+def test_a_server_is_started_and_asked_without_what_only_frames_and_views_need():
+    assert modules_after("pi_workflows_nb.notebook.server, pi_workflows_nb.server.thread") & NOTEBOOK_CODE == set()
+
+
 def test_importing_the_package_costs_little():
     """At most 1.5 × `import asyncio, sqlite3, json`, by the best of interleaved pairs: load only ever adds."""
     ours, base = [], []
