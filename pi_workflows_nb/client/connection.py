@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,18 @@ from ..wire.runner_messages import INLINE_BYTES, MAX_FRAME_BYTES, PART_BYTES
 
 SLICE_SECONDS: Final = 0.1
 _decode = msgspec.json.Decoder(ClientFrame).decode
+
+
+_open: Final[weakref.WeakSet[SocketConnection]] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """In a forked child: a copy of the socket would tell the server that this client lives as long as the child."""
+    for connection in list(_open):
+        connection._forget_socket()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 class SocketConnection:
@@ -62,6 +75,7 @@ class SocketConnection:
         if not isinstance(greeting, Hello) or greeting.schema != CLIENT_SCHEMA:
             raise ProtocolError("what answers on the socket is not a server of this system")
         self.server_pid = greeting.pid
+        _open.add(self)
         self._reader = threading.Thread(target=self._read, name="pi-workflows-nb client", daemon=True)
         self._reader.start()
 
@@ -180,6 +194,12 @@ class SocketConnection:
         self.close()
         if self._process is not None:
             self._process.wait(15)
+
+    def _forget_socket(self) -> None:
+        # Past the stream, whose lock the reader thread, which is not copied, holds for ever here.
+        descriptor = self._socket.detach()
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def close(self) -> None:
         """Leave; the server goes on."""

@@ -12,8 +12,7 @@ import subprocess
 import sys
 from contextlib import closing
 
-import pandas
-import pytest
+import pandas as pd
 
 import pi_workflows_nb as pw
 from pi_workflows_nb.server.nursery import Nursery
@@ -51,7 +50,7 @@ def read(path):
 
 def framed(path):
     with closing(sqlite3.connect(path)) as connection:
-        pandas.read_sql("SELECT * FROM run_steps", connection)
+        pd.read_sql("SELECT * FROM run_steps", connection)
 
 
 def connected(path):
