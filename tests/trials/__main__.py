@@ -48,15 +48,22 @@ def histogram(results: list[Result]) -> list[str]:
         hits = Counter(placement for placement, strike in strikes if strike.phase == phase)
         share = hits.total() / count
         mark = "" if phase not in phases.WANTED else "  enough" if share >= ENOUGH else "  TOO FEW"
-        lines.append(
-            f"{phases.MEANING[phase]:<34} {hits.total():>6} {share:>7.1%} {hits['thread']:>7} {hits['process']:>8}{mark}"
+        shown = f"{hits.total():>6} {share:>7.1%} {hits['thread']:>7} {hits['process']:>8}"
+        lines.append(f"{phases.MEANING[phase]:<34} {shown}{mark}")
+    stages = Counter(strike.stage for _, strike in strikes if strike.phase == "recovery")
+    lines.append("recovery had come to: " + ", ".join(f"{name} {number}" for name, number in stages.most_common()))
+    lines.append(
+        "who was killed: "
+        + ", ".join(
+            f"{'+'.join(roles)} {number}"
+            for roles, number in Counter(strike.roles for _, strike in strikes).most_common()
         )
-    lines.append("who was killed: " + ", ".join(
-        f"{'+'.join(roles)} {number}" for roles, number in Counter(strike.roles for _, strike in strikes).most_common()
-    ))
+    )
     for alive, text in ((True, "with its server alive"), (False, "with its server killed")):
         took = sorted(
-            strike.recovered for placement, strike in strikes if strike.recovered is not None
+            strike.recovered
+            for placement, strike in strikes
+            if strike.recovered is not None
             and (("kernel" if placement == "thread" else "server") not in strike.roles) is alive
         )
         if took:

@@ -21,7 +21,7 @@ LARGE: Final = frozenset({13})
 LARGE_BYTES: Final = 400_000
 """More than a frame carries inline."""
 
-_BODY: Final = '''
+_BODY: Final = """
 import asyncio, json, os, random, time
 import pi_workflows_nb as pw
 
@@ -117,7 +117,7 @@ except BaseException as error:
 with open(OUTCOME + ".part", "w") as file:
     json.dump(outcome, file)
 os.replace(OUTCOME + ".part", OUTCOME)
-'''
+"""
 
 STOP: Final = "server.stop()"
 

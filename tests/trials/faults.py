@@ -134,7 +134,7 @@ class _Late:
     def __enter__(self) -> Any:
         return self._transaction.__enter__()
 
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
+    def __exit__(self, kind: object, error: object, traceback: object) -> Any:
         if kind is None:
             for member, value in self._values:
                 done, member.done = member.done, lambda *_: None

@@ -26,6 +26,9 @@ MEANING: Final = {
 _FIRST: Final = {"time": 2, "start": 1, "claim": 3, "node": 3, "proposal": 3, "terminal": 4}
 _AGAIN: Final = {"recovery": 7, "node": 1, "proposal": 1, "terminal": 2}
 _KILLS: Final = {1: 10, 2: 7, 3: 3}
+REPLACED_SECONDS: Final = 0.3
+"""About how long a living server needs to replace a runner and its nursery."""
+
 LAST: Final = f"n{NODES - 1:02}"
 
 
@@ -66,17 +69,18 @@ def _kill(choice: random.Random, weights: dict[str, int]) -> Kill:
         fraction=choice.random(),
         delay=choice.uniform(0, longest),
         node=f"n{choice.randrange(NODES - 1):02}",
-        mode=choice.choice(("time", "time", "epoch", "claim")),
+        mode=choice.choice(("time", "epoch", "epoch", "claim", "claim")),
     )
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What a kill's time is judged by; times in seconds since the cell was begun."""
+    """What a kill's time is judged by; `elapsed` and `since_kill` in seconds since the cell began, or somebody died."""
 
     glance: Glance
     lines: Sequence[Line]
     elapsed: float
+    since_kill: float
     recovering: bool
     server_lost: bool
     at_last_kill: Glance
@@ -107,7 +111,18 @@ def _recovery_due(kill: Kill, now: Moment, estimates: Estimates) -> bool:
         return now.glance.generation > now.at_last_kill.generation
     if kill.mode == "epoch" and now.server_lost:
         return now.glance.server_epoch > now.at_last_kill.server_epoch
-    return not now.server_lost or now.elapsed >= kill.fraction * estimates.boot
+    if not now.server_lost:
+        return now.since_kill >= kill.fraction * REPLACED_SECONDS
+    return now.elapsed >= kill.fraction * estimates.boot
+
+
+def stage(now: Glance, at_last_kill: Glance, *, server_lost: bool) -> str:
+    """How far a recovery had come."""
+    if now.generation > at_last_kill.generation:
+        return "claimed again"
+    if server_lost and now.server_epoch == at_last_kill.server_epoch:
+        return "no server yet"
+    return "not claimed yet"
 
 
 def classify(glance: Glance, lines: Sequence[Line], *, recovering: bool) -> str:

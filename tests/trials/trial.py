@@ -42,6 +42,7 @@ class Strike:
     phase: str
     target: str
     roles: tuple[str, ...]
+    stage: str = ""
     recovered: float | None = None
 
 
@@ -81,9 +82,7 @@ def environment(**names: str) -> Iterator[None]:
 class Trial:
     """Runs once. `seed` decides what a trial decides by itself; the timing of processes is the machine's."""
 
-    def __init__(
-        self, folder: Path, placement: str, seed: str, estimates: Estimates, fault: str | None = None
-    ) -> None:
+    def __init__(self, folder: Path, placement: str, seed: str, estimates: Estimates, fault: str | None = None) -> None:
         self._choice = random.Random(seed)
         self._placement = placement
         self._folder = folder
@@ -104,6 +103,7 @@ class Trial:
         self._recovering = False
         self._struck_at = 0.0
         self._at_last_kill = Glance()
+        self._lost_at_last_kill = False
         self._pids_then: frozenset[int] = frozenset()
         self._crashes = 0
         self._result = Result(seed, placement, folder)
@@ -155,7 +155,13 @@ class Trial:
                 if not self._result.strikes:
                     self._estimates.learn("claim", now - self._begun)
             moment = Moment(
-                glance, lines, now - self._begun, self._recovering, self._server_lost, self._at_last_kill
+                glance,
+                lines,
+                now - self._begun,
+                now - self._struck_at,
+                self._recovering,
+                self._server_lost,
+                self._at_last_kill,
             )
             if kill is not None and self._restart_at is None and phases.due(kill, moment, self._estimates):
                 return True
@@ -212,10 +218,12 @@ class Trial:
         lines = watch.lines()
         exact = watch.glance() if server_dead else glance
         strike = Strike(phases.classify(exact, lines, recovering=self._recovering), kill.target, killed)
+        if self._recovering:
+            strike.stage = phases.stage(exact, self._at_last_kill, server_lost=self._lost_at_last_kill)
         self._result.strikes.append(strike)
         if not self._recovering and strike.phase not in ("start", "claim"):
             self._learn_pace()
-        self._struck_at = struck_at
+        self._struck_at, self._lost_at_last_kill = struck_at, server_dead
         self._at_last_kill, self._pids_then = exact, frozenset(line.pid for line in lines)
         self._recovering = self._recovering or server_dead or "nursery" in killed or "runner" in killed
         self._server_lost = self._server_lost or server_dead
