@@ -72,8 +72,6 @@ def survivors(tmp_path):
 
 def ours(folder):
     """Living processes that were started below this folder's kernels."""
-
-
     found = []
     for one in psutil.process_iter():
         try:
