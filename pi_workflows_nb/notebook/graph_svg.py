@@ -53,7 +53,7 @@ def _drawing(graph: Graph, nodes: dict[str, NodePicture], taken: set[tuple[str, 
             parts.append(_way(places, link, strong))
     parts.extend(_card(graph, places, name, nodes.get(name), name == current) for name in graph.nodes)
     parts.append("</svg>")
-    return "".join(parts)
+    return "\n".join(parts)
 
 
 def _corner(places: Layout, node: str) -> tuple[float, float]:
