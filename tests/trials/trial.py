@@ -192,6 +192,10 @@ class Trial:
             raise Violation(f"cell: it raised {outcome['error']}: {outcome['text'][:500]}")
         if outcome["status"] != "completed" or outcome["output"] != self._cell.value(NODES - 1):
             raise Violation(f"cell: the run was told to be {outcome}")
+        if self._server_lost:
+            # It had heard of the end before its server died; what is left is for the next server to clear up.
+            self._execute()
+            return
         self._ended = True
 
     # -- kills --------------------------------------------------------------------------------------------------------
