@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .notebook.doctor import doctor as doctor
     from .notebook.magics import load_ipython_extension as load_ipython_extension
     from .notebook.open_state import open_state as open_state
     from .notebook.starting import start as start
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from .workflows.retries import retry as retry
 
 _ROOMS = {
+    "notebook.doctor": ("doctor",),
     "notebook.magics": ("load_ipython_extension",),
     "notebook.open_state": ("open_state",),
     "notebook.starting": ("start",),

@@ -33,6 +33,11 @@ def local_database() -> Path:
     return folder / f"pi-workflows-nb-{os.getuid()}" / "state.sqlite"
 
 
+def connections() -> dict[Path, Any]:
+    """The connections of this kernel to servers that serve, by file, oldest first."""
+    return {path: one for (pid, path), (one, _) in _servers.items() if pid == os.getpid() and one.alive}
+
+
 def start(
     database: str | os.PathLike[str] | None = None,
     project: str | os.PathLike[str] | None = None,
@@ -126,19 +131,10 @@ def _attach(path: Path, home: Path, project: Path) -> Any:
 
 def _in_thread(path: Path, home: Path, project: Path, options: dict[str, Any]) -> Any:
     from ..server.local_connection import LocalConnection
-    from ..server.server import Options
+    from ..server.options import Options
     from ..server.thread import ServerThread
 
-    thread = ServerThread(
-        path,
-        home,
-        Options(
-            max_runners=options["maxRunners"],
-            preload=tuple(options["preload"]),
-            run_ahead=options["runAhead"],
-            in_kernel=True,
-        ),
-    )
+    thread = ServerThread(path, home, Options.of_json(options, in_kernel=True))
     thread.start()
     return LocalConnection(thread, project)
 

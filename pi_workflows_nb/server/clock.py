@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from collections import deque
+from typing import Final, Protocol
+
+LATE_SECONDS: Final = 0.2
+REMEMBERED_SECONDS: Final = 60.0
 
 
 class Clock(Protocol):
@@ -26,3 +30,45 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds since some fixed moment."""
         return time.monotonic()
+
+
+class Lateness:
+    """How late the server's loop was: `now` seconds at its last tick, and the worst of the last minute."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._late: deque[tuple[float, float]] = deque(maxlen=1000)
+
+    def note(self, lag: float, moment: float) -> None:
+        """Take what one tick, at `moment` on the monotonic clock, was late by; in seconds."""
+        self.now = lag
+        if lag > LATE_SECONDS:
+            self._late.append((moment, lag))
+
+    def worst(self, moment: float) -> float:
+        """The worst in the minute before `moment`; 0 when the loop was never late by more than it notices."""
+        while self._late and self._late[0][0] < moment - REMEMBERED_SECONDS:
+            self._late.popleft()
+        return max((lag for _, lag in self._late), default=self.now)
+
+
+class Drift:
+    """What the machine's clocks did since this was made, in milliseconds."""
+
+    def __init__(self) -> None:
+        self._wall, self._asleep = _offsets()
+
+    def wall_jump(self) -> int:
+        """How far the wall clock was set forward, or, negative, back."""
+        return round((_offsets()[0] - self._wall) * 1000)
+
+    def suspended(self) -> int:
+        """How long the machine slept."""
+        return max(0, round((_offsets()[1] - self._asleep) * 1000))
+
+
+def _offsets() -> tuple[float, float]:
+    """Of the wall clock from one that goes on while the machine sleeps, and of that one from one that does not."""
+    awake = time.monotonic()
+    always = time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else awake
+    return time.time() - always, always - awake

@@ -12,7 +12,6 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,35 +19,25 @@ from ..state import runners, runs, server_row, transitions
 from ..state.database import Database
 from ..wire import canonical_json, identities
 from ..wire.errors import PiWorkflowsError, StaleClaimError, StateFileError, StateUnavailableError
-from ..wire.runner_messages import LAUNCH_SCHEMA, PROTOCOL_VERSION, RUN_AHEAD_STEPS, LaunchEnvelope
+from ..wire.runner_messages import LAUNCH_SCHEMA, PROTOCOL_VERSION, LaunchEnvelope
 from ..workflows import sources
 from . import ownership, recovery
-from .clock import Clock, SystemClock
+from .clock import LATE_SECONDS, Clock, Drift, Lateness, SystemClock
 from .committer import Committer, Transaction
 from .launch import Launch
 from .live_view import live_view
 from .nursery import Nursery, NurseryEndedError
+from .options import Options
 from .ready_queue import ReadyQueue
 from .workflow_runner_supervisor import WorkflowRunnerSupervisor
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.5
-LATE_SECONDS: Final = 0.2
 VIEW_SECONDS: Final = 0.05
 CHECKPOINT_PAGES: Final = 8000
 SWITCH_SECONDS: Final = 0.0005
 NURSERY_TRIES: Final = 3
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a server is to be run. `run_ahead` is the number of unanswered compute steps a runner may be ahead."""
-
-    max_runners: int
-    preload: tuple[str, ...] = ()
-    run_ahead: int = RUN_AHEAD_STEPS
-    in_kernel: bool = False
 
 
 class WorkflowServer:
@@ -66,7 +55,8 @@ class WorkflowServer:
         self.signing_key = sources.signing_key(home)
         self.environments: dict[str, dict[str, str]] = {}
         self.supervisors: dict[str, WorkflowRunnerSupervisor | None] = {}
-        self.lag = 0.0
+        self.lateness = Lateness()
+        self.drift = Drift()
         self.nursery: Nursery
         self.database: Database
         self.ownership: server_row.Ownership
@@ -291,7 +281,9 @@ class WorkflowServer:
     def _claim(self, transaction: Transaction, run_id: str) -> Launch | None:
         connection, now = transaction.sql(), transaction.now
         transaction.changed.add(run_id)
-        claim = transitions.claim_for_execution(connection, run_id, self.ownership.server_id, now)
+        claim = transitions.claim_for_execution(
+            connection, run_id, self.ownership.server_id, now, lease_ms=self.options.run_lease_ms
+        )
         if claim is None:
             return None
         frozen = runs.frozen_source(connection, run_id)
@@ -374,10 +366,11 @@ class WorkflowServer:
         while not self._stopping:
             await asyncio.sleep(max(0.0, expected - self.clock.monotonic()))
             now = self.clock.monotonic()
-            self.lag, expected = max(0.0, now - expected), now + TICK_SECONDS
+            self.lateness.note(max(0.0, now - expected), now)
+            expected = now + TICK_SECONDS
             try:
                 self._renew()
-                if self.lag < LATE_SECONDS:
+                if self.lateness.now < LATE_SECONDS:
                     # After a pause of this thread the runners' messages are read first, in the next rounds.
                     self._check_deadlines()
                 self._checkpoint_when_idle()
@@ -393,7 +386,7 @@ class WorkflowServer:
             left = supervisor.expires_at() - now
             if left <= 0:
                 supervisor.kill("claimLost")
-            elif left < transitions.RUN_LEASE_MS * 2 / 3 and not supervisor.stopped_by_signal():
+            elif left < supervisor.claim.lease_ms * 2 / 3 and not supervisor.stopped_by_signal():
                 due.append(supervisor)
 
         def renew(transaction: Transaction) -> None:
@@ -483,15 +476,19 @@ class WorkflowServer:
             "ambiguousEffects": connection.execute(
                 "SELECT count(*) FROM effects WHERE status = 'ambiguous'"
             ).fetchone()[0],
+            "clockJumpMs": self.drift.wall_jump(),
             "commits": counters.commits,
             "epoch": self.ownership.epoch,
-            "lagMs": round(self.lag * 1000),
+            "fileInPlace": self.database.in_place(),
+            "lagMs": round(self.lateness.now * 1000),
             "maxRunners": self.options.max_runners,
             "pid": os.getpid(),
             "queue": dict(connection.execute("SELECT status, count(*) FROM run_queue GROUP BY status")),
             "runners": len(self.supervisors),
             "runs": dict(connection.execute("SELECT status, count(*) FROM runs GROUP BY status")),
-            "slowedByCell": self.options.in_kernel and self.lag > LATE_SECONDS,
+            "slowedByCell": self.options.in_kernel and self.lateness.now > LATE_SECONDS,
+            "suspendedMs": self.drift.suspended(),
+            "worstLagMs": round(self.lateness.worst(self.clock.monotonic()) * 1000),
         }
 
 

@@ -18,8 +18,16 @@ _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 def network_filesystem(path: Path, mounts: str | None = None) -> str | None:
     """Give the kind of the network filesystem that a path lies on (or would), None on a local one.
 
-    `mounts` is a table in the form of /proc/self/mountinfo; without one, and where the system has none, nothing is
-    known and every path counts as local.
+    `mounts` as for `filesystem_of`; where nothing is known every path counts as local.
+    """
+    kind = filesystem_of(path, mounts)
+    return kind if kind is not None and _NETWORK.fullmatch(kind) else None
+
+
+def filesystem_of(path: Path, mounts: str | None = None) -> str | None:
+    """Give the kind of filesystem that a path lies on (or would), such as `ext4`; None where the system does not say.
+
+    `mounts` is a table in the form of /proc/self/mountinfo, by default that one.
     """
     if mounts is None:
         try:
@@ -35,4 +43,4 @@ def network_filesystem(path: Path, mounts: str | None = None) -> str | None:
         # The last of several mounts on one point hides the others.
         if len(point) >= length and (path == Path(point) or os.fspath(path).startswith(point.rstrip("/") + "/")):
             kind, length = fields[fields.index("-", 6) + 1], len(point)
-    return kind if kind is not None and _NETWORK.fullmatch(kind) else None
+    return kind
