@@ -60,6 +60,7 @@ def main(channel: socket.socket, mode: str, log_path: str | os.PathLike[str]) ->
     code = 1
     try:
         channel = _out_of_reach(channel)
+        os.register_at_fork(after_in_child=lambda: _be_a_copy(channel))
         if mode == "inspect":
             inspection.serve(channel)
         else:
@@ -155,6 +156,12 @@ class _Terminator:
             sleep(0.005)
         self._log.flush()
         os._exit(EXIT_TERMINATED)
+
+
+def _be_a_copy(channel: socket.socket) -> None:
+    """What a child that the node's code forks is without: the way to the server, and this process's way to end."""
+    channel.close()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _out_of_reach(channel: socket.socket) -> socket.socket:

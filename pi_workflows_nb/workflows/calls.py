@@ -12,12 +12,13 @@ walk goes on on a new worker, if the process goes on at all.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from pi_workflows_nb.wire.errors import PiWorkflowsError, StoppedByServer, WorkflowDefinitionError
 
@@ -101,6 +102,7 @@ class Callbacks:
         self._over = False
         self._mine = threading.local()
         self._worker: threading.Thread | None = None
+        self._pid = os.getpid()
 
     # -- on the worker ------------------------------------------------------------------------------------------------
 
@@ -114,12 +116,19 @@ class Callbacks:
             if watching is None or deadline < watching:
                 self._watching_until = deadline
                 self._events.put(_LOOK_AGAIN)
+        depth = sys.getrecursionlimit()
         self.baton.release()
         try:
             call.value = function()
         except BaseException as error:  # SystemExit and KeyboardInterrupt of a node are the node's
             call.error = error
         call.finished = monotonic()
+        if os.getpid() != self._pid:
+            # The code forked, and its child came back as well: the run is its parent's alone.
+            _end_a_copy(call.error)
+        if sys.getrecursionlimit() < depth:
+            # It holds for all threads, and for what comes next.
+            sys.setrecursionlimit(depth)
         self.baton.acquire()
         if call.abandoned or self._over:
             raise _LeftBehindError
@@ -211,6 +220,9 @@ class Callbacks:
             return loop.run_until_complete(task)
         finally:
             call.task = None
+            if not task.done():
+                # The loop itself broke, as when its descriptors were closed: the next node gets another.
+                mine.runner = None
 
     def _work(self, drive: Drive) -> None:
         end: _End | None = None
@@ -350,6 +362,14 @@ class Callbacks:
 def is_async(function: Callable[..., Any]) -> bool:
     """Tell whether a function, or the call of an object, is written with `async def`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _end_a_copy(error: BaseException | None) -> NoReturn:
+    if error is not None:
+        import traceback
+
+        traceback.print_exception(error)
+    os._exit(0 if error is None else 1)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
