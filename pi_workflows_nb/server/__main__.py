@@ -17,7 +17,8 @@ from typing import Any, Final
 from ..wire.errors import PiWorkflowsError
 from ..wire.sockets import socket_path
 from .listener import Listener
-from .server import Options, WorkflowServer
+from .options import Options
+from .server import WorkflowServer
 
 IDLE_SECONDS: Final = 10.0
 
@@ -44,10 +45,7 @@ def _say(line: dict[str, Any]) -> None:
 
 
 async def _serve(database: Path, home: Path, given: dict[str, Any]) -> None:
-    options = Options(
-        max_runners=given["maxRunners"], preload=tuple(given["preload"]), run_ahead=given["runAhead"], in_kernel=False
-    )
-    server = WorkflowServer(database, home, options)
+    server = WorkflowServer(database, home, Options.of_json(given, in_kernel=False))
     await server.start()
     listener = Listener(server, socket_path(server.path, home))
     try:

@@ -35,5 +35,6 @@ class Progress:
     exiting: Exiting | None = None
     cancel_interrupted: bool = False
     refused: bool = False
+    stopped: bool = False
     resend_from: str | None = None
     diagnostics: list[str] = field(default_factory=list)

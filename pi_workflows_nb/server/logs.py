@@ -6,6 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from ..runner.output import cut
+
 
 def tail(path: Path, size: int) -> str:
     """The last `size` bytes of a log as text; empty when there is none."""
@@ -18,9 +20,16 @@ def tail(path: Path, size: int) -> str:
         return ""
 
 
+def cap(path: Path) -> None:
+    """Cut the log of a runner that does not do it itself, since its code keeps everything else in it from running."""
+    with contextlib.suppress(OSError):
+        cut(path)
+
+
 def attribute(path: Path, attempt_id: str | None) -> None:
     """Give what a gone runner printed last to its last attempt, or remove the file when it printed nothing."""
     with contextlib.suppress(OSError):
+        cut(path)
         if path.stat().st_size == 0 or attempt_id is None:
             path.unlink()
         elif not path.with_name(f"{attempt_id}.log").exists():

@@ -21,7 +21,7 @@ from ..wire import canonical_json, identities
 from ..wire.errors import PiWorkflowsError, StaleClaimError, StateFileError, StateUnavailableError
 from ..wire.runner_messages import LAUNCH_SCHEMA, PROTOCOL_VERSION, LaunchEnvelope
 from ..workflows import sources
-from . import ownership, recovery
+from . import logs, ownership, recovery
 from .clock import LATE_SECONDS, Clock, Drift, Lateness, SystemClock
 from .committer import Committer, Transaction
 from .launch import Launch
@@ -370,6 +370,9 @@ class WorkflowServer:
             expected = now + TICK_SECONDS
             try:
                 self._renew()
+                for supervisor in self.supervisors.values():
+                    if supervisor is not None:
+                        logs.cap(supervisor.log_path)
                 if self.lateness.now < LATE_SECONDS:
                     # After a pause of this thread the runners' messages are read first, in the next rounds.
                     self._check_deadlines()
@@ -384,9 +387,11 @@ class WorkflowServer:
             if supervisor is None or supervisor.progress.ended:
                 continue
             left = supervisor.expires_at() - now
+            # A stop in which this server was held up, too, is no fault of the run.
+            stopped = supervisor.stopped_by_signal(notice=self.lateness.now < LATE_SECONDS)
             if left <= 0:
-                supervisor.kill("claimLost")
-            elif left < supervisor.claim.lease_ms * 2 / 3 and not supervisor.stopped_by_signal():
+                supervisor.expired()
+            elif left < supervisor.claim.lease_ms * 2 / 3 and not stopped:
                 due.append(supervisor)
 
         def renew(transaction: Transaction) -> None:

@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar
 
 from ..wire.errors import PiWorkflowsError, ServerStoppedError
 from . import processes
-from .server import Options, WorkflowServer
+from .options import Options
+from .server import WorkflowServer
 
 T = TypeVar("T")
 SLICE_SECONDS: Final = 0.1

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS: Final = 15.0
-OVERDUE_SECONDS: Final = 5.0
+STOPPED_TICKS: Final = 2
 
 
 class WorkflowRunnerSupervisor:
@@ -59,6 +59,7 @@ class WorkflowRunnerSupervisor:
             end=self._end,
         )
         self._stopping: asyncio.Task[int | None] | None = None
+        self._ticks_stopped = 0
 
     # -- the life -----------------------------------------------------------------------------------------------------
 
@@ -216,15 +217,27 @@ class WorkflowRunnerSupervisor:
         ).fetchone()
         return row[0] or 0 if row else 0
 
-    def stopped_by_signal(self) -> bool:
-        """Whether the runner's process is stopped (state T): its claim is left to expire."""
-        return self.child is not None and processes.is_stopped(self.child.pid)
+    def stopped_by_signal(self, *, notice: bool) -> bool:
+        """Whether the runner's process is stopped (state T): its claim is left to expire.
+
+        Asked at every tick; whether it was stopped at the last ones is remembered where `notice` says so.
+        """
+        stopped = self.child is not None and processes.is_stopped(self.child.pid)
+        self._ticks_stopped = self._ticks_stopped + 1 if stopped and notice else 0
+        return stopped
+
+    def expired(self) -> None:
+        """End the runner, which has no claim any more."""
+        self.progress.stopped = self._ticks_stopped >= STOPPED_TICKS
+        self.kill("claimLost")
 
     def overdue(self, now: int) -> bool:
         """Whether the active node's deadline passed so long ago that its runner will not say so any more."""
         active = self.progress.active
         return (
-            active is not None and active.deadline_at is not None and now > active.deadline_at + OVERDUE_SECONDS * 1000
+            active is not None
+            and active.deadline_at is not None
+            and now > active.deadline_at + self.server.options.overdue_seconds * 1000
         )
 
     def give_up_node(self) -> None:

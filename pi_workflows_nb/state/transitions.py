@@ -80,8 +80,10 @@ def claimable(run: RunRow, now: int) -> bool:
     )
 
 
-def claim_for_execution(connection: sqlite3.Connection, run_id: str, owner_id: str, now: int) -> Claim | None:
-    """Take a run for a new generation, or None when it is not to be had (any more).
+def claim_for_execution(
+    connection: sqlite3.Connection, run_id: str, owner_id: str, now: int, *, lease_ms: int = RUN_LEASE_MS
+) -> Claim | None:
+    """Take a run for a new generation, for `lease_ms` at first, or None when it is not to be had (any more).
 
     What its last runner left uncertain is settled first: an idempotent effect may be applied again, a manual one parks
     the run until a person says what happened.
@@ -92,7 +94,7 @@ def claim_for_execution(connection: sqlite3.Connection, run_id: str, owner_id: s
     if run_effects.settle_uncertain(connection, run, now):
         park_ambiguous(connection, run, now)
         return None
-    claim = mutation.claim_lease(connection, run.resource_id, "host", owner_id, RUN_LEASE_MS, now)
+    claim = mutation.claim_lease(connection, run.resource_id, "host", owner_id, lease_ms, now)
     if claim is None:
         return None
     _interrupt_attempts(connection, run_id, now)

@@ -1,0 +1,40 @@
+"""How a server is to be run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..state.transitions import RUN_LEASE_MS
+from ..wire.runner_messages import RUN_AHEAD_STEPS
+
+OVERDUE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may differ from server to server.
+
+    `run_ahead` is the number of unanswered compute steps a runner may be ahead; `run_lease_ms` how long a claim on a
+    run lasts without renewal; `overdue_seconds` how long after a node's deadline a silent runner is given up.
+    """
+
+    max_runners: int
+    preload: tuple[str, ...] = ()
+    run_ahead: int = RUN_AHEAD_STEPS
+    in_kernel: bool = False
+    run_lease_ms: int = RUN_LEASE_MS
+    overdue_seconds: float = OVERDUE_SECONDS
+
+    @classmethod
+    def of_json(cls, given: Mapping[str, Any], *, in_kernel: bool) -> Options:
+        """From what a kernel passes to a server: `maxRunners`, `preload`, `runAhead`; lease and patience if given."""
+        return cls(
+            max_runners=given["maxRunners"],
+            preload=tuple(given["preload"]),
+            run_ahead=given["runAhead"],
+            in_kernel=in_kernel,
+            run_lease_ms=given.get("runLeaseMs", RUN_LEASE_MS),
+            overdue_seconds=given.get("overdueSeconds", OVERDUE_SECONDS),
+        )
