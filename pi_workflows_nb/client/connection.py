@@ -19,7 +19,7 @@ import msgspec
 
 from ..wire import canonical_json, identities
 from ..wire.client_messages import CLIENT_SCHEMA, ClientFrame, Event, Hello, Request, Response
-from ..wire.errors import ProtocolError, ServerStoppedError, StateUnavailableError
+from ..wire.errors import ProtocolError, ServerRunningError, ServerStoppedError, StateUnavailableError
 from ..wire.runner_messages import INLINE_BYTES, MAX_FRAME_BYTES, PART_BYTES
 
 SLICE_SECONDS: Final = 0.1
@@ -193,7 +193,13 @@ class SocketConnection:
             self._reader.join(15)
         self.close()
         if self._process is not None:
-            self._process.wait(15)
+            try:
+                self._process.wait(15)
+            except subprocess.TimeoutExpired:
+                raise ServerRunningError(
+                    f"the server process {self._process.pid} does not end; kill {self._process.pid} ends it, and its"
+                    " runs go on with the next start"
+                ) from None
 
     def _forget_socket(self) -> None:
         # Past the stream, whose lock the reader thread, which is not copied, holds for ever here.

@@ -164,6 +164,7 @@ class Committer:
                 outcomes.append(outcome)
             transaction.steps.flush()
         self.counters.commits += 1
+        self._database.secure()
         return outcomes, transaction.changed
 
     def _run_one_by_one(self, members: list[_Member[Any]]) -> tuple[list[_Outcome], set[str]]:

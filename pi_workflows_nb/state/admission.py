@@ -134,6 +134,11 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
     except sqlite3.OperationalError as error:
         if not is_passing(error):
             raise StateFileError(f"{path} is damaged ({error}): restore a backup") from error
+        if _lost_its_log(path):
+            raise StateFileError(
+                f"{path} cannot be read, since {path}-wal was deleted while a server writes to it; nothing is lost:"
+                " stop the server and start it again, server.stop() and pw.start()"
+            ) from error
         raise StateFileError(
             f"{path} cannot be read ({error}): check that you may write to its folder, or copy it together with its"
             " -wal file to where you may"
@@ -144,6 +149,14 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
                 f"{path} is no SQLite file: choose another path, or restore a backup if it once was one"
             ) from error
         raise StateFileError(f"{path} is damaged ({error}): restore a backup") from error
+
+
+def _lost_its_log(path: Path) -> bool:
+    """Whether there is an index of a log and no log, or the empty one that this reader has just made."""
+    try:
+        return os.path.lexists(f"{path}-shm") and (not has_log(path) or os.stat(f"{path}-wal").st_size == 0)
+    except OSError:
+        return False
 
 
 def _check_marks(connection: sqlite3.Connection, path: Path) -> None:

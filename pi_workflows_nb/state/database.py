@@ -12,7 +12,7 @@ import os
 import secrets
 import sqlite3
 from contextlib import closing
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -45,6 +45,7 @@ class Database:
         self.path = path
         self.connection = connection
         self._identity = _identity(path)
+        self._log: tuple[int, int] | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], now: int, *, adopt: bool = False) -> Self:
@@ -119,6 +120,25 @@ class Database:
                 f"{self.path} {what} (moved, deleted or unmounted); nothing is written until it is back: put it back"
                 " where it was, or stop this server and start one on another path"
             )
+
+    def secure(self) -> None:
+        """After a commit: see to it that what was committed has a name.
+
+        Somebody may have deleted the log of the live file, taking it for a leftover. SQLite goes on in the nameless
+        one, which is gone with this process; so from then on every commit is moved into the file at once.
+        """
+        try:
+            found = _identity(self._log_path)
+        except OSError:
+            found = None
+        if self._log is None:
+            self._log = found
+        elif found != self._log:
+            self.checkpoint()
+
+    @cached_property
+    def _log_path(self) -> Path:
+        return Path(f"{self.path}-wal")
 
     def checkpoint(self) -> tuple[int, int]:
         """Move what no reader needs any more from the log into the file, waiting for nobody.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import time
+from contextlib import closing
 
 import pytest
 
 import pi_workflows_nb as pw
+from pi_workflows_nb.state.database import Database, open_read_only
 from tests.hostile.surroundings import gated, sound, until
 
 
@@ -66,3 +70,38 @@ def test_a_deleted_folder_is_told_and_another_file_in_its_place_is_left_alone(tm
         assert server.runs().status.tolist() == ["completed"]
         assert server.run(gated(gate, ledger)).wait(timeout=30).output == "third"
     sound(folder / "s.sqlite")
+
+
+def test_a_log_that_somebody_deleted_takes_no_commit_with_it(tmp_path, folder):
+    gate, ledger = tmp_path / "gate", tmp_path / "ledger"
+    path = folder / "s.sqlite"
+    server = pw.start(database=path, project=tmp_path, server="process")
+    run = server.run(gated(gate, ledger))
+    until(lambda: len(server.steps()) == 1)
+    (folder / "s.sqlite-wal").unlink()
+    gate.touch()
+    until(lambda: server.status()["runs"] == {"completed": 1})
+    os.kill(server.status()["pid"], signal.SIGKILL)
+    until(lambda: not server.alive)
+    server.stop()
+    with pw.start(database=path, project=tmp_path) as server:
+        assert server.get_run(run.id).output == "third"
+        assert len(server.steps()) == 3
+    sound(path)
+
+
+def test_who_cannot_read_because_of_a_deleted_log_is_told(tmp_path):
+    path = tmp_path / "s.sqlite"
+    with closing(Database.open(path, 1)) as database:
+        with database.transaction() as connection:
+            connection.execute("INSERT INTO projects VALUES ('p', 'p', 1)")
+            connection.execute("PRAGMA user_version = 1")  # the log now holds the first page, which all readers need
+        database.secure()
+        (tmp_path / "s.sqlite-wal").unlink()
+        with pytest.raises(pw.StateFileError, match=r"was deleted while .* stop the server and start it again"):
+            open_read_only(path, live=True)
+        with database.transaction() as connection:
+            connection.execute("INSERT INTO projects VALUES ('q', 'q', 1)")
+        database.secure()
+        with closing(open_read_only(path, live=True)) as reading:
+            assert reading.execute("SELECT count(*) FROM projects").fetchone() == (2,)
