@@ -6,6 +6,7 @@ SQLite's own locks from the server beside it. Whoever opens and closes the file 
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -16,6 +17,7 @@ import pandas as pd
 
 import pi_workflows_nb as pw
 from pi_workflows_nb.server.nursery import Nursery
+from pi_workflows_nb.state.database import Database
 from tests.hostile.surroundings import sound, until
 
 COUNT = "SELECT count(*) FROM run_steps"
@@ -83,12 +85,13 @@ def test_no_commit_is_lost_to_those_who_open_and_close_the_file(tmp_path, placem
     with pw.start(database=path, project=tmp_path, server=placement) as server:
         run = server.run(ticks(gate))
         until(lambda: len(server.steps()) > 5)
-        before = 0
+        before, log = 0, os.stat(f"{path}-wal").st_ino
         for act in INSIDE * 2:
             act(path)
             for seen in seen_outside(path):
                 assert seen > before, f"after {act.__name__} the steps of before are gone"
                 before = seen
+            assert os.stat(f"{path}-wal").st_ino == log, f"after {act.__name__} the log is another one"
             until(lambda least=before: len(server.steps()) > least)
         gate.touch()
         assert run.wait(timeout=30).output == "done"
@@ -105,6 +108,7 @@ def test_without_the_guard_the_same_loses_commits(tmp_path, monkeypatch):
         return None
 
     monkeypatch.setattr(Nursery, "guard", unguarded)
+    monkeypatch.setattr(Database, "secure", lambda self: None)  # the second net, for a log that somebody deleted
     path, gate = tmp_path / "s.sqlite", tmp_path / "gate"
     with pw.start(database=path, project=tmp_path) as server:
         server.run(ticks(gate))
