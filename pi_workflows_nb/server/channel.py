@@ -75,7 +75,7 @@ class FrameChannel(asyncio.Protocol):
 
     def send(self, frame: bytes) -> None:
         """Send one frame; nothing happens when the other end is gone."""
-        if self.transport is not None:
+        if self.transport is not None and not self.transport.is_closing():
             self.transport.write(frame + b"\n")
 
     def close(self, error: Exception | None = None) -> None:

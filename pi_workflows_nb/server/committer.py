@@ -74,12 +74,14 @@ class Committer:
         ownership: server_row.Ownership,
         on_changed: Callable[[set[str]], None],
         on_lost: Callable[[BaseException], None],
+        on_flushed: Callable[[], None] = lambda: None,
     ) -> None:
         self._database = database
         self._clock = clock
         self._ownership = ownership
         self._on_changed = on_changed
         self._on_lost = on_lost
+        self._on_flushed = on_flushed
         self._waiting: list[_Member[Any]] = []
         self._scheduled = False
         self._held = False
@@ -146,6 +148,7 @@ class Committer:
             member.done(outcome.value, outcome.error)
         if changed:
             self._on_changed(changed)
+        self._on_flushed()
 
     def _run(self, members: list[_Member[Any]]) -> tuple[list[_Outcome], set[str]]:
         outcomes: list[_Outcome] = []

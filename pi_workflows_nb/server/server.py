@@ -24,6 +24,7 @@ from ..workflows import sources
 from . import logs, ownership, recovery
 from .clock import LATE_SECONDS, Clock, Drift, Lateness, SystemClock
 from .committer import Committer, Transaction
+from .courtesy import Courtesy
 from .launch import Launch
 from .live_view import live_view
 from .nursery import Nursery, NurseryEndedError
@@ -101,7 +102,14 @@ class WorkflowServer:
                 # Killed by somebody, as it may be at any later moment too.
                 if not left:
                     raise StateUnavailableError(str(error)) from None
-        self.committer = Committer(self.database, self.clock, self.ownership, self._changed, self._ownership_lost)
+        self.committer = Committer(
+            self.database,
+            self.clock,
+            self.ownership,
+            self._changed,
+            self._ownership_lost,
+            on_flushed=Courtesy().rest if self.options.in_kernel else lambda: None,
+        )
         self._owns = True
         try:
             await recovery.recover(self)
