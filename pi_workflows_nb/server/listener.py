@@ -13,7 +13,7 @@ import socket
 import stat
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -25,6 +25,8 @@ from .channel import FrameChannel
 from .contents import Transfers
 from .requests import Requests
 from .server import WorkflowServer
+
+KEEP_SECONDS: Final = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,14 @@ def _private_folder(folder: Path) -> None:
         raise StateFileError(f"{folder} must belong to this user and be writable by nobody else: it holds the socket")
 
 
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_dev, status.st_ino
+
+
 class Listener:
     """Accepts clients of one server."""
 
@@ -46,9 +56,25 @@ class Listener:
         self._path = path
         self._clients: set[Client] = set()
         self._listening: asyncio.Server | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._made = (0, 0)
 
     async def start(self) -> None:
         """Listen. A socket that a dead server left is replaced: this server owns the file."""
+        await self._listen()
+        self._keeping = asyncio.get_running_loop().create_task(self._keep())
+
+    async def _keep(self) -> None:
+        """Listen again when the socket was deleted, as by a program that sweeps old files."""
+        while True:
+            await asyncio.sleep(KEEP_SECONDS)
+            if not self._path.exists() and self._server.database.in_place():
+                try:
+                    await self._listen()
+                except StateFileError:
+                    continue
+
+    async def _listen(self) -> None:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             _private_folder(self._path.parent)
@@ -67,17 +93,25 @@ class Listener:
         except StateFileError:
             listening.close()
             raise
+        if self._listening is not None:
+            self._listening.close()
+        self._made = _identity(self._path)
         self._listening = await asyncio.get_running_loop().create_unix_server(
             lambda: Client(self._server, self._clients).channel, sock=listening
         )
 
     async def stop(self) -> None:
         """Stop listening and close every connection."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+        # The server of another file that took the place of this one's listens under the same name.
+        mine = _identity(self._path) == self._made
         if self._listening is not None:
             self._listening.close()
         for client in list(self._clients):
             client.channel.close()
-        self._path.unlink(missing_ok=True)
+        if mine:
+            self._path.unlink(missing_ok=True)
 
     @property
     def kernels(self) -> int:

@@ -11,7 +11,9 @@ from contextlib import closing
 import pytest
 
 import pi_workflows_nb as pw
+from pi_workflows_nb.client.connection import SocketConnection
 from pi_workflows_nb.state.database import Database, open_read_only
+from pi_workflows_nb.wire.sockets import socket_path
 from tests.hostile.surroundings import gated, sound, until
 
 
@@ -105,3 +107,28 @@ def test_who_cannot_read_because_of_a_deleted_log_is_told(tmp_path):
         database.secure()
         with closing(open_read_only(path, live=True)) as reading:
             assert reading.execute("SELECT count(*) FROM projects").fetchone() == (2,)
+
+
+def test_a_socket_that_was_swept_away_comes_back(tmp_path, state_folder):
+    with pw.start(database=tmp_path / "s.sqlite", project=tmp_path, server="process") as server:
+        where = socket_path(server.database, state_folder)
+        where.unlink()
+        assert server.status()["epoch"] == 1, "who is connected stays so"
+        until(where.exists, 5)
+        until(lambda: len(asked(where, tmp_path)) == 1, 5)
+        # Another server's socket under the name, as when another file took the place of this one, is not removed.
+        where.unlink()
+        where.touch()
+    assert where.exists()
+    where.unlink()
+
+
+def asked(where, project):
+    try:
+        second = SocketConnection(where, project / "s.sqlite", project)
+    except pw.ServerStoppedError:
+        return []
+    try:
+        return [second.request("server.status", {}).receipt["epoch"]]
+    finally:
+        second.close()
