@@ -7,6 +7,7 @@ import time
 import pytest
 
 import pi_workflows_nb as pw
+from pi_workflows_nb.notebook import starting
 from tests.hostile.disks import full, small_disk
 from tests.hostile.surroundings import sound, until
 
@@ -91,4 +92,28 @@ def test_a_server_that_stops_on_a_full_disk_loses_nothing(tmp_path, placement):
         with pw.start(database=disk / "s.sqlite", project=tmp_path, server=placement) as server:
             assert server.get_run(run.id).wait(timeout=40).output == "5" * 30_000
         assert ledger.read_text().split() == [str(index) for index in range(NODES)]
+        sound(disk / "s.sqlite")
+
+
+def test_a_disk_that_is_full_for_longer_than_a_lease_costs_one_generation(tmp_path, placement, monkeypatch):
+    serve = starting._serve
+    monkeypatch.setattr(starting, "_serve", lambda *given: serve(*given[:-1], {**given[-1], "runLeaseMs": 1500}))
+    gate, ledger = tmp_path / "gate", tmp_path / "ledger"
+    with small_disk(tmp_path / "disk") as disk:
+        with pw.start(database=disk / "s.sqlite", project=tmp_path, server=placement) as server:
+            run = server.run(steps(gate, ledger))
+            until(lambda: len(server.steps()) == 1)
+            with full(disk):
+                gate.touch()
+                time.sleep(2.5)
+                assert server.leases(run=run.id).expires_at.max().timestamp() < time.time()
+            assert run.wait(timeout=40).output == "5" * 30_000
+            assert server.runners().generation.tolist() == [1, 2]
+            assert server.runners().status.tolist()[-1] == "exited"
+            assert server.steps().index.size == NODES
+        # What was not committed was done again, and nothing else.
+        done = ledger.read_text().split()
+        assert done[0] == "0"
+        assert sorted(set(done)) == [str(index) for index in range(NODES)]
+        assert done.count("0") == 1
         sound(disk / "s.sqlite")
