@@ -176,7 +176,7 @@ class Trial:
                 return False
             if now > limit:
                 last = lines[-1] if lines else None
-                raise Violation(f"end: nothing came of the run for {PATIENCE_SECONDS:g} s: {glance}, last {last}")
+                raise self._failure(f"end: nothing came of the run for {PATIENCE_SECONDS:g} s: {glance}, last {last}")
             time.sleep(LOOK_SECONDS)
 
     def _hear_cell(self) -> None:
@@ -189,9 +189,9 @@ class Trial:
             self._execute()
             return
         if "error" in outcome:
-            raise Violation(f"cell: it raised {outcome['error']}: {outcome['text'][:500]}")
+            raise self._failure(f"cell: it raised {outcome['error']}: {outcome['text'][:500]}")
         if outcome["status"] != "completed" or outcome["output"] != self._cell.value(NODES - 1):
-            raise Violation(f"cell: the run was told to be {outcome}")
+            raise self._failure(f"cell: the run was told to be {str(outcome)[:500]}")
         if self._server_lost:
             # It had heard of the end before its server died; what is left is for the next server to clear up.
             self._execute()
@@ -287,6 +287,10 @@ class Trial:
     def _look(self, when: str, glance: Glance | None, *, verified: bool) -> None:
         record = self._watch.record(verified=verified)
         self._judge(when, record, checks.seen(glance, record) if glance is not None else ())
+
+    def _failure(self, text: str) -> Violation:
+        """What went wrong, together with what the file and the nodes say about it."""
+        return Violation(text, *checks.always(self._watch.record(verified=True)))
 
     def _judge(self, when: str, record: Record, more: Iterable[str] = ()) -> None:
         faults = [*checks.always(record), *more]
