@@ -112,5 +112,3 @@ def test_a_folder_for_sockets_that_others_can_write_to_is_refused(tmp_path, monk
     home.chmod(0o700)
     with pw.start(database=tmp_path / "s.sqlite", project=tmp_path, server="process") as server:
         assert server.status()["epoch"] == 3, "the one that could not listen gave the file back"
-
-

@@ -68,7 +68,8 @@ def test_starts_and_stops_leave_nothing(tmp_path, placement, long_form):
     assert after["processes"] == before["processes"] == []
     assert after["descriptors"] == before["descriptors"]
     assert after["objects"] - before["objects"] < 10 * count, "objects that nobody needs are kept"
-    assert after["memory"] - before["memory"] < (1 << 20) + 20_000 * count
+    # Of twenty starts the allocator's own moods are the larger part; two hundred show a leak.
+    assert after["memory"] - before["memory"] < (4 << 20) + 5_000 * count
     print(f"{count} starts and stops: {after['objects'] - before['objects']:+} objects,"
           f" {after['memory'] - before['memory']:+,} bytes")  # fmt: skip
     beside = sorted(path.name for path in tmp_path.iterdir())
