@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Final
 
@@ -10,6 +11,7 @@ from ..wire.errors import ProtocolError
 from ..wire.runner_messages import MAX_FRAME_BYTES
 
 HIGH_WATER: Final = 4 << 20
+_READ_BYTES: Final = 1 << 18
 
 
 class FrameChannel(asyncio.Protocol):
@@ -69,9 +71,19 @@ class FrameChannel(asyncio.Protocol):
         self._writable = callback
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the owner, once."""
-        self.transport = None
+        """Tell the owner, once, after all that the other end still wrote."""
+        transport, self.transport = self.transport, None
+        if transport is not None and isinstance(exc, OSError):
+            # An answer that nobody reads any more broke the stream before it was read to its end.
+            self._read_the_rest(transport.get_extra_info("socket").fileno())
         self._on_closed(exc or self._error)
+
+    def _read_the_rest(self, descriptor: int) -> None:
+        try:
+            while data := os.read(descriptor, _READ_BYTES):
+                self.data_received(data)
+        except OSError:
+            pass
 
     def send(self, frame: bytes) -> None:
         """Send one frame; nothing happens when the other end is gone."""

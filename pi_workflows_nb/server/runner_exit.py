@@ -49,9 +49,10 @@ def _how(status: int | None, clean: bool, progress: Progress) -> str:
     if progress.stopped:
         return f"its process was stopped by a signal {node}, for longer than its claim lasts"
     if progress.diagnostics:
-        return f"{progress.diagnostics[-1]}, {node}"
+        return f"{progress.diagnostics[0]}, {node}"
     if clean or status is None:
-        return f"it left without a word of why, {node}"
+        why = progress.exiting.detail if progress.exiting is not None else None
+        return f"it left by itself ({why or 'it does not say why'}) {node}"
     if status >= 0:
         return f"its process ended with exit code {status} {node}"
     name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS: Final = 15.0
 STOPPED_TICKS: Final = 2
+LAST_WORDS_SECONDS: Final = 1.0
 
 
 class WorkflowRunnerSupervisor:
@@ -60,6 +61,7 @@ class WorkflowRunnerSupervisor:
         )
         self._stopping: asyncio.Task[int | None] | None = None
         self._ticks_stopped = 0
+        self._closed = asyncio.Event()
 
     # -- the life -----------------------------------------------------------------------------------------------------
 
@@ -77,12 +79,19 @@ class WorkflowRunnerSupervisor:
         status = await self.child.exited
         if self._stopping is not None:
             await self._stopping
-        # What the runner wrote before it ended is read before its end is judged.
-        for _ in range(2):
-            await asyncio.sleep(0)
+        await self._hear_out()
         if self._channel is not None:
             self._channel.close()
         await self._finish(status, spawned=True)
+
+    async def _hear_out(self) -> None:
+        """What the runner wrote before it ended is read, and stored or refused, before its end is judged."""
+        if self._channel is None or self.progress.exiting is not None:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closed.wait(), LAST_WORDS_SECONDS)
+        with contextlib.suppress(PiWorkflowsError):
+            await self.server.committer.submit(lambda _: None)
 
     async def _start(self) -> None:
         server, launch = self.server, self.launch
@@ -199,6 +208,7 @@ class WorkflowRunnerSupervisor:
             self.stop(outcome)
 
     def _on_closed(self, error: Exception | None) -> None:
+        self._closed.set()
         if isinstance(error, ProtocolError):
             self._proposals.refuse_stream(str(error))
 
