@@ -26,3 +26,12 @@ def host(lasting_host):
     since = len(lasting_host.ticks())
     yield lasting_host
     lasting_host.check_unnoticed(since)
+
+
+@pytest.fixture
+def short_lease(tmp_path, state_folder, placement):
+    """A server whose claims last 2 s."""
+    host = Host(tmp_path / "host", state_folder, placement, runLeaseMs=2000)
+    yield host
+    host.check_unnoticed(0)
+    host.close()

@@ -15,7 +15,7 @@ from pi_workflows_nb.notebook.server import Server
 from pi_workflows_nb.state.database import open_read_only
 from tests.hostile.surroundings import sound, until
 
-OVERDUE_SECONDS = 0.5
+OVERDUE_SECONDS = 1.8
 LONGEST_GAP = 4.0
 CELL = """
 import pi_workflows_nb as pw
@@ -50,10 +50,9 @@ def cell(text):
 
 
 def hostile(body, *, kind="compute", define="def"):
-    """A workflow of three steps, the second one with this body. The third gives the outcome and output of the second."""
-    return cell(CELL.format(kind=kind, define=define, body=textwrap.indent(textwrap.dedent(body).strip(), "    ")))[
-        "wf"
-    ]
+    """A workflow of three steps; this is the body of the second, the third gives outcome and output of the second."""
+    body = textwrap.indent(textwrap.dedent(body).strip(), "    ")
+    return cell(CELL.format(kind=kind, define=define, body=body))["wf"]
 
 
 def neighbour(ledger, end):
