@@ -30,7 +30,8 @@ class Birth:
     """All that a new runner is to be.
 
     `closed` are the descriptors of the nursery and of other runners; `removed` and `changed` make its environment out
-    of the nursery's; `mark` is the place that `prctl.find_epoch_mark` found.
+    of the nursery's; `mark` is the place that `prctl.find_epoch_mark` found; `sacrifice` is of
+    `proc.first_to_be_killed`.
     """
 
     entry: Entry
@@ -41,6 +42,7 @@ class Birth:
     folder: str
     mark: int | None
     parent: int
+    sacrifice: bytes | None
     removed: Sequence[str]
     changed: Sequence[tuple[str, str]]
     closed: Sequence[int]
@@ -56,6 +58,8 @@ class Birth:
             prctl.become_subreaper()
             prctl.set_name("pi-runner")
             prctl.write_epoch_mark(self.mark, self.epoch)
+            if self.sacrifice is not None:
+                proc.write_file(proc.OOM_ADJUSTMENT, self.sacrifice)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for descriptor in self.closed:

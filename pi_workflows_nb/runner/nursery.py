@@ -59,6 +59,7 @@ class Nursery:
         self.pid = os.getpid()
         self.environment = {name: value for name, value in os.environ.items() if name != proc.EPOCH_VARIABLE}
         self.mark = prctl.find_epoch_mark()
+        self.sacrifice = proc.first_to_be_killed()
         self.entry: Entry | None = None
         self.guard: Guard | None = None
         self.guard_until: float | None = None
@@ -236,6 +237,7 @@ class Nursery:
             folder=command["folder"],
             mark=self.mark,
             parent=self.pid,
+            sacrifice=self.sacrifice,
             removed=removed,
             changed=changed,
             closed=[number for number in (*others, *guards) if number >= 0],

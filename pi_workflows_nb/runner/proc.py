@@ -16,6 +16,8 @@ EPOCH_VARIABLE = "PI_WORKFLOWS_RUNNER_EPOCH"
 # What stands in a nursery's environment where each of its runners writes its own epoch over it.
 EPOCH_ROOM = 96
 EPOCH_PLACEHOLDER = "-" * EPOCH_ROOM
+OOM_ADJUSTMENT = "/proc/self/oom_score_adj"
+OOM_STEP = 500
 
 
 class Stat(NamedTuple):
@@ -118,6 +120,27 @@ def boot_and_namespace() -> str | None:
         return f"linux:{boot_id.decode().strip()}:{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
         return None
+
+
+def first_to_be_killed() -> bytes | None:
+    """What a child writes to `OOM_ADJUSTMENT` so that, when memory is short, the system rather kills it than us.
+
+    None where the system has no such thing.
+    """
+    ours = read_file(OOM_ADJUSTMENT)
+    return None if ours is None else str(min(1000, int(ours) + OOM_STEP)).encode()
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Write a file under /proc; nothing happens where that may not be."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, data)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        pass
 
 
 def start_identity(pid: int) -> str | None:
