@@ -27,6 +27,7 @@ from typing import Any, Final
 import cloudpickle
 
 from pi_workflows_nb.wire.errors import PiWorkflowsError, SourceError
+from pi_workflows_nb.workflows.suspicion import looks_like_a_secret
 
 MAX_CAPTURE_BYTES: Final = 1 << 20
 _OWN: Final = "pi_workflows_nb"
@@ -39,11 +40,15 @@ _registry_lock: Final = threading.Lock()
 
 @dataclass(frozen=True)
 class Capture:
-    """A variable that travels along: its pickled size in bytes, and the nodes and functions that use it."""
+    """A variable that travels along: its pickled size in bytes, and the nodes and functions that use it.
+
+    `secret` says that it looks like a password, a token or a private key.
+    """
 
     name: str
     bytes: int
     used_by: tuple[str, ...]
+    secret: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,13 @@ class Captures:
         rows.insert(0, ("variable", "bytes", "used by"))
         wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
         lines = [f"{name:<{wide[0]}}  {size:>{wide[1]}}  {users}" for name, size, users in rows]
-        return "\n".join(["The workflow is sound; its functions carry along:", *lines])
+        warnings = [
+            f"{capture.name} looks like a secret, and what is carried along is stored with each run:"
+            f' read it inside the node, as os.environ["{capture.name.upper()}"]'
+            for capture in self.variables
+            if capture.secret
+        ]
+        return "\n".join(["The workflow is sound; its functions carry along:", *lines, *warnings])
 
 
 @dataclass(frozen=True)
@@ -152,6 +163,7 @@ class _Survey:
         self._is_installed = _installation()
         self._labels = labels
         self._sizes: dict[tuple[str, int], int] = {}
+        self._secrets: set[tuple[str, int]] = set()
         self._users: dict[tuple[str, int], list[str]] = {}
         self._kept: list[Any] = []  # ids stay unique only while their objects live
         self.lines: dict[str, str] = {}
@@ -173,13 +185,18 @@ class _Survey:
             if key not in self._sizes:
                 self._kept.append(value)
                 self._sizes[key] = _size(value, name, user)
+                if looks_like_a_secret(name, value):
+                    self._secrets.add(key)
             users = self._users.setdefault(key, [])
             if user not in users:
                 users.append(user)
 
     def captures(self) -> Captures:
         """The variables, by name."""
-        found = [Capture(key[0], size, tuple(self._users[key])) for key, size in self._sizes.items()]
+        found = [
+            Capture(name, size, tuple(self._users[name, identity]), (name, identity) in self._secrets)
+            for (name, identity), size in self._sizes.items()
+        ]
         return Captures(tuple(sorted(found, key=lambda capture: capture.name)))
 
 
