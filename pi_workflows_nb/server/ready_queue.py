@@ -1,4 +1,8 @@
-"""Runs that can be claimed, by due time, then by age. The file stays the truth: a claim checks it again."""
+"""Runs that can be claimed, by due time, then by age. The file stays the truth: a claim checks it again.
+
+Due times stand in the file by the wall clock. Here they are kept by the monotonic one, from the moment they were read,
+so that a wall clock that is set back holds no run.
+"""
 
 from __future__ import annotations
 
@@ -6,45 +10,54 @@ import heapq
 import sqlite3
 from typing import Final
 
+from .clock import Clock
+
 _CLAIMABLE: Final = """
     SELECT q.available_at, q.created_at, q.run_id FROM run_queue q JOIN runs r USING (run_id)
     WHERE q.status IN ('queued', 'parked', 'starting', 'running') AND r.status IN ('queued', 'running') AND r.paused = 0
     AND (q.error_code IS NULL OR q.error_code NOT IN ('workflowSourceChanged', 'runnerNoProgress'))
 """
+_Entry = tuple[float, int, str]
 
 
 class ReadyQueue:
     """A heap in memory, so that picking the next run does not scan those that wait."""
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, str]] = []
-        self._queued: dict[str, tuple[int, int, str]] = {}
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[_Entry] = []
+        self._queued: dict[str, tuple[int, _Entry]] = {}
 
     def load(self, connection: sqlite3.Connection) -> None:
         """Fill it from the file."""
         for row in connection.execute(_CLAIMABLE):
-            self._push(tuple(row))
+            self._push(*row)
 
     def refresh(self, connection: sqlite3.Connection, run_id: str) -> None:
         """Take a run's present row into account."""
         row = connection.execute(f"{_CLAIMABLE} AND q.run_id = ?", (run_id,)).fetchone()
         if row is not None:
-            self._push(tuple(row))
+            self._push(*row)
         else:
             self._queued.pop(run_id, None)
 
-    def _push(self, entry: tuple[int, int, str]) -> None:
-        if self._queued.get(entry[2]) != entry:
-            self._queued[entry[2]] = entry
-            heapq.heappush(self._heap, entry)
+    def _push(self, available_at: int, created_at: int, run_id: str) -> None:
+        known = self._queued.get(run_id)
+        if known is not None and known[0] == available_at:
+            return
+        due = self._clock.monotonic() + (available_at - self._clock.now()) / 1000
+        entry = (due, created_at, run_id)
+        self._queued[run_id] = (available_at, entry)
+        heapq.heappush(self._heap, entry)
 
-    def pop(self, now: int, skip: set[str]) -> str | None:
+    def pop(self, skip: set[str]) -> str | None:
         """The next due run that is not in `skip` (those whose last runner still lives), or None."""
-        aside: list[tuple[int, int, str]] = []
+        now = self._clock.monotonic()
+        aside: list[_Entry] = []
         found = None
         while self._heap and self._heap[0][0] <= now:
             entry = heapq.heappop(self._heap)
-            if self._queued.get(entry[2]) != entry:
+            if not self._is_queued(entry):
                 continue
             if entry[2] in skip:
                 aside.append(entry)
@@ -56,11 +69,15 @@ class ReadyQueue:
             heapq.heappush(self._heap, entry)
         return found
 
-    def next_due(self) -> int | None:
-        """When the earliest run is due (ms), or None."""
-        while self._heap and self._queued.get(self._heap[0][2]) != self._heap[0]:
+    def next_due(self) -> float | None:
+        """In how many seconds the earliest run is due (0 or less: now), or None."""
+        while self._heap and not self._is_queued(self._heap[0]):
             heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        return self._heap[0][0] - self._clock.monotonic() if self._heap else None
+
+    def _is_queued(self, entry: _Entry) -> bool:
+        known = self._queued.get(entry[2])
+        return known is not None and known[1] == entry
 
     def __len__(self) -> int:
         return len(self._queued)

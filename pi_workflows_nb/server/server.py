@@ -63,7 +63,7 @@ class WorkflowServer:
         self.ownership: server_row.Ownership
         self.committer: Committer
         self.on_stopped: list[Callable[[], None]] = []
-        self._ready = ReadyQueue()
+        self._ready = ReadyQueue(self.clock)
         self._wake = asyncio.Event()
         self._stopping = False
         self._owns = False
@@ -245,14 +245,13 @@ class WorkflowServer:
     async def _schedule(self) -> None:
         while not self._stopping:
             self._wake.clear()
-            now = self.clock.now()
             while len(self.supervisors) < self.options.max_runners:
-                run_id = self._ready.pop(now, set(self.supervisors))
+                run_id = self._ready.pop(set(self.supervisors))
                 if run_id is None:
                     break
                 self._launch(run_id)
             due = self._ready.next_due()
-            delay = 1.0 if due is None or due <= now else min(1.0, (due - now) / 1000)
+            delay = 1.0 if due is None or due <= 0 else min(1.0, due)
             try:
                 await asyncio.wait_for(self._wake.wait(), delay)
             except TimeoutError:

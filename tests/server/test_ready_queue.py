@@ -1,0 +1,94 @@
+"""Which run is next: by due time, then by age, whatever the wall clock does."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from pi_workflows_nb.server.ready_queue import ReadyQueue
+
+
+class MovedClock:
+    """Both clocks, moved by hand."""
+
+    def __init__(self):
+        self.wall, self.steady = 1_800_000_000_000, 100.0
+
+    def now(self):
+        return self.wall
+
+    def monotonic(self):
+        return self.steady
+
+    def passes(self, seconds):
+        self.wall += int(seconds * 1000)
+        self.steady += seconds
+
+
+@pytest.fixture
+def clock():
+    return MovedClock()
+
+
+@pytest.fixture
+def rows():
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE run_queue(run_id, status, available_at, created_at, error_code)")
+    connection.execute("CREATE TABLE runs(run_id, status, paused)")
+    yield connection
+    connection.close()
+
+
+def add(rows, run_id, available_at, created_at=0, *, status="queued", paused=0, code=None):
+    rows.execute("INSERT INTO run_queue VALUES (?, ?, ?, ?, ?)", (run_id, status, available_at, created_at, code))
+    rows.execute("INSERT INTO runs VALUES (?, 'queued', ?)", (run_id, paused))
+
+
+def test_by_due_time_then_by_age(rows, clock):
+    add(rows, "late", clock.wall + 500)
+    add(rows, "younger", clock.wall - 10, 2)
+    add(rows, "older", clock.wall - 10, 1)
+    add(rows, "oldest", clock.wall - 20, 9)
+    queue = ReadyQueue(clock)
+    queue.load(rows)
+    assert [queue.pop(set()) for _ in range(4)] == ["oldest", "older", "younger", None]
+    assert queue.next_due() == pytest.approx(0.5)
+    clock.passes(0.5)
+    assert queue.pop(set()) == "late"
+    assert queue.next_due() is None
+
+
+def test_what_waits_is_not_there(rows, clock):
+    add(rows, "paused", clock.wall, paused=1)
+    add(rows, "stopped", clock.wall, status="parked", code="runnerNoProgress")
+    add(rows, "over", clock.wall, status="done")
+    queue = ReadyQueue(clock)
+    queue.load(rows)
+    assert queue.pop(set()) is None
+    rows.execute("UPDATE runs SET paused = 0")
+    queue.refresh(rows, "paused")
+    assert queue.pop(set()) == "paused"
+
+
+def test_a_run_whose_runner_still_lives_is_passed_over_and_kept(rows, clock):
+    add(rows, "a", clock.wall, 1)
+    add(rows, "b", clock.wall, 2)
+    queue = ReadyQueue(clock)
+    queue.load(rows)
+    assert queue.pop({"a"}) == "b"
+    assert queue.pop({"a"}) is None
+    assert queue.pop(set()) == "a"
+
+
+@pytest.mark.parametrize("jump", [-3_600_000, 3_600_000])
+def test_a_wall_clock_that_jumps_by_an_hour_moves_no_due_time(rows, clock, jump):
+    add(rows, "now", clock.wall)
+    add(rows, "soon", clock.wall + 1000)
+    queue = ReadyQueue(clock)
+    queue.load(rows)
+    clock.wall += jump
+    assert queue.pop(set()) == "now"
+    assert queue.pop(set()) is None
+    clock.passes(1.0)
+    assert queue.pop(set()) == "soon"
