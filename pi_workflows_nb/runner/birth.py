@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from os import _exit
 from typing import Final, NoReturn
 
 from pi_workflows_nb.runner import prctl, proc
@@ -53,7 +54,7 @@ class Birth:
         try:
             prctl.die_with_parent()
             if os.getppid() != self.parent:
-                os._exit(1)
+                _exit(1)
             os.setsid()
             prctl.become_subreaper()
             prctl.set_name("pi-runner")
@@ -110,4 +111,4 @@ def _end(code: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        os._exit(code & 0xFF)
+        _exit(code & 0xFF)

@@ -13,6 +13,7 @@ import resource
 import signal
 import socket
 import traceback
+from os import _exit
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -72,7 +73,7 @@ def main(channel: socket.socket, mode: str, log_path: str | os.PathLike[str]) ->
         traceback.print_exc()
     finally:
         log.flush()
-        os._exit(code)
+        _exit(code)
 
 
 def _run(channel: socket.socket, log: AttemptLog) -> None:
@@ -155,7 +156,7 @@ class _Terminator:
         while call is not None and call.finished is None and monotonic() < until:
             sleep(0.005)
         self._log.flush()
-        os._exit(EXIT_TERMINATED)
+        _exit(EXIT_TERMINATED)
 
 
 def _be_a_copy(channel: socket.socket) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 MAX_BYTES: Final = 10 << 20
-_PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+_PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 CUT: Final = b"\n[the output of this attempt was cut here: it is longer than 10 MiB]\n"
 REMEMBERED: Final = 64
 """How many finished logs are looked after, in which children of their attempts may still write."""
@@ -67,6 +67,8 @@ class AttemptLog:
                 # The attempt closed or redirected them: what Python still holds back goes where it belongs.
                 self._open()
             self.flush()
+            if self._stdout.closed or self._stderr.closed:
+                self._renew_streams()
             if not (self._size() or self._cut):
                 return
             self._check()
@@ -96,6 +98,17 @@ class AttemptLog:
             self._stderr.flush()
         except (OSError, ValueError, RuntimeError):
             pass  # the user's code closed them, the disk is full, or a signal came in the middle of a write
+
+    def _renew_streams(self) -> None:
+        """The next attempt can print again; what was put in the place of a stream stays."""
+        if self._stdout.closed:
+            closed, self._stdout = self._stdout, _stream(1)
+            sys.stdout = self._stdout if sys.stdout is closed else sys.stdout
+            sys.__stdout__ = self._stdout  # type: ignore[misc]
+        if self._stderr.closed:
+            closed, self._stderr = self._stderr, _stream(2)
+            sys.stderr = self._stderr if sys.stderr is closed else sys.stderr
+            sys.__stderr__ = self._stderr  # type: ignore[misc]
 
     def _check(self) -> None:
         try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from os import _exit
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
@@ -125,7 +125,7 @@ class ServerBackedWorkflowStore:
         exiting = encode(Exiting(None if detail is None else _plain(detail), reason))  # type: ignore[arg-type]
         self._transport.ask("runner.exiting", "runner.exiting", exiting, self._revision)
         self._log.flush()
-        os._exit(0)
+        _exit(0)
 
     def _state(self, operation: str) -> RunState:
         answer = self._transport.ask("runner.progress", operation, _NOTHING, self._revision)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import select
 import socket
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from os import _exit
 from time import monotonic, sleep
 from typing import Final, NoReturn
 
@@ -227,7 +227,7 @@ class Transport:
         try:
             self._channel.sendall(sent.frame)
         except OSError:
-            os._exit(EXIT_GONE)
+            _exit(EXIT_GONE)
 
     def _send_again(self) -> None:
         sleep(self._pause)
@@ -245,7 +245,7 @@ class Transport:
             except OSError:
                 data = b""
             if not data:
-                os._exit(EXIT_GONE)
+                _exit(EXIT_GONE)
             if not self._rest and data.endswith(b"\n"):
                 return data[:-1].split(b"\n")
             self._rest += data
@@ -264,7 +264,7 @@ class Transport:
         poll.register(self._channel, ended)
         while True:
             if any(events & ended for _, events in poll.poll(TICK_MILLISECONDS)):
-                os._exit(EXIT_GONE)
+                _exit(EXIT_GONE)
             self._tick()
             if self._unanswered or self._again:
                 self.on_trouble()
@@ -275,7 +275,7 @@ class Transport:
         except (msgspec.MsgspecError, ProtocolError) as error:
             sys.stderr.write(f"the server sent something else than an answer: {error}\n")
             sys.stderr.flush()
-            os._exit(EXIT_PROTOCOL)
+            _exit(EXIT_PROTOCOL)
 
     def _take(self, response: RunnerResponse) -> None:
         unanswered = self._unanswered
@@ -291,5 +291,5 @@ class Transport:
         elif response.outcome == "rejected" and sent.refusable:
             sent.response = response
         else:
-            os._exit(EXIT_REFUSED)
+            _exit(EXIT_REFUSED)
         unanswered.popleft()

@@ -12,11 +12,12 @@ walk goes on on a new worker, if the process goes on at all.
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine
+from os import _exit, getpid
 from queue import Empty, SimpleQueue
+from sys import getrecursionlimit, gettrace, setrecursionlimit, settrace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
@@ -102,7 +103,7 @@ class Callbacks:
         self._over = False
         self._mine = threading.local()
         self._worker: threading.Thread | None = None
-        self._pid = os.getpid()
+        self._pid = getpid()
 
     # -- on the worker ------------------------------------------------------------------------------------------------
 
@@ -116,19 +117,22 @@ class Callbacks:
             if watching is None or deadline < watching:
                 self._watching_until = deadline
                 self._events.put(_LOOK_AGAIN)
-        depth = sys.getrecursionlimit()
+        depth, trace = getrecursionlimit(), gettrace()
         self.baton.release()
         try:
             call.value = function()
         except BaseException as error:  # SystemExit and KeyboardInterrupt of a node are the node's
             call.error = error
+        if gettrace() is not trace:
+            # What the code had called at each line is not called for ours.
+            settrace(trace)
         call.finished = monotonic()
-        if os.getpid() != self._pid:
+        if getpid() != self._pid:
             # The code forked, and its child came back as well: the run is its parent's alone.
             _end_a_copy(call.error)
-        if sys.getrecursionlimit() < depth:
+        if getrecursionlimit() < depth:
             # It holds for all threads, and for what comes next.
-            sys.setrecursionlimit(depth)
+            setrecursionlimit(depth)
         self.baton.acquire()
         if call.abandoned or self._over:
             raise _LeftBehindError
@@ -234,7 +238,9 @@ class Callbacks:
         except BaseException as error:
             end = _End(None, error)
         finally:
-            self.baton.release()
+            if self.baton.locked():
+                # It is free when code of the user broke what `call` itself is made of.
+                self.baton.release()
             if end is not None:
                 self._events.put(end)
             runner = getattr(self._mine, "runner", None)
@@ -369,7 +375,7 @@ def _end_a_copy(error: BaseException | None) -> NoReturn:
         import traceback
 
         traceback.print_exception(error)
-    os._exit(0 if error is None else 1)
+    _exit(0 if error is None else 1)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
