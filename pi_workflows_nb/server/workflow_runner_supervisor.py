@@ -13,7 +13,7 @@ import signal
 import sqlite3
 from typing import TYPE_CHECKING, Any, Final
 
-from ..state import mutation, runners, runs, transitions
+from ..state import mutation, run_effects, runners, runs, transitions
 from ..state.runners import RunnerOutcome
 from ..wire.errors import PiWorkflowsError, ProtocolError, StaleClaimError, StateUnavailableError
 from ..wire.runner_messages import COMMAND_SCHEMA, Finished, RunnerCommand, Snapshot, encode
@@ -257,13 +257,15 @@ class WorkflowRunnerSupervisor:
             return
         run_id, claim = self.launch.run_id, self.claim
 
+        error = f"node {active.node_id} ran past its deadline and could not be stopped; its process was ended"
+
         def time_out(transaction: Transaction) -> None:
             steps = transaction.steps
             cursor = steps.cursor(run_id, claim)
             finished = Finished(
                 attempt_id=active.attempt_id,
                 effect=None,
-                error=f"node {active.node_id} ran past its deadline and could not be stopped; its process was ended",
+                error=error,
                 finished_at=transaction.now,
                 node_id=active.node_id,
                 outcome="timed_out",
@@ -272,10 +274,18 @@ class WorkflowRunnerSupervisor:
             )
             snapshot = Snapshot(abandoned=True, end=None, finished=finished, started=None)
             steps.apply(run_id, claim, cursor.revision, snapshot, None, None)
+            connection = transaction.sql()
+            run_effects.give_up(
+                connection,
+                runs.read(connection, run_id),
+                again=active.retry_on_timeout,
+                error=error,
+                now=transaction.now,
+            )
             transaction.changed.add(run_id)
 
-        def done(_: None, error: BaseException | None) -> None:
-            if error is None:
+        def done(_: None, failure: BaseException | None) -> None:
+            if failure is None:
                 self.progress.active = None
                 self.progress.abandoned = True
                 self.progress.boundaries += 1

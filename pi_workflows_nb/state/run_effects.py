@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ..wire import canonical_json, identities
 from ..wire.errors import ConflictError, EffectRequestConflictError, NotFoundError
@@ -194,16 +194,31 @@ def settle(
         _event(connection, row[0], f"effect.{status}", {"outcome": given.outcome, "runId": run_id}, now)
 
 
+def give_up(connection: sqlite3.Connection, run: RunRow, *, again: bool, error: str, now: int) -> None:
+    """The node that applies an effect of the run was given up: nobody knows whether it happened.
+
+    With `again` the node will be tried once more under the same key, which only an idempotent effect allows.
+    """
+    for effect_id, _, recovery in _applying(connection, run.resource_id):
+        outcome: Literal["retry", "ambiguous"] = "retry" if again and recovery == "idempotent" else "ambiguous"
+        settle(connection, run.run_id, EffectSettlement(effect_id, None, outcome), None, error, now)
+
+
+def _applying(connection: sqlite3.Connection, resource_id: str) -> list[tuple[str, str, str]]:
+    return [
+        (effect_id, aggregate, canonical_json.decode(content)["recovery"])
+        for effect_id, aggregate, content in connection.execute(
+            "SELECT e.effect_id, e.resource_id, b.content FROM effects e JOIN blobs b ON b.blob_hash = e.payload_hash"
+            " WHERE e.source_resource_id = ? AND e.status = 'applying'",
+            (resource_id,),
+        ).fetchall()
+    ]
+
+
 def settle_uncertain(connection: sqlite3.Connection, run: RunRow, now: int) -> bool:
     """Settle what a gone runner left `applying`. True when a manual effect has become ambiguous."""
-    rows = connection.execute(
-        "SELECT e.effect_id, e.resource_id, b.content FROM effects e JOIN blobs b ON b.blob_hash = e.payload_hash"
-        " WHERE e.source_resource_id = ? AND e.status = 'applying'",
-        (run.resource_id,),
-    ).fetchall()
     ambiguous = False
-    for effect_id, resource_id, content in rows:
-        recovery = canonical_json.decode(content)["recovery"]
+    for effect_id, resource_id, recovery in _applying(connection, run.resource_id):
         manual = recovery != "idempotent"
         ambiguous |= manual
         _close_attempt(connection, effect_id, "ambiguous" if manual else "interrupted", now, None, None)
