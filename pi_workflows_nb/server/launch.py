@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import dataclass, field
 
 from ..state.mutation import Claim
-from ..wire.runner_messages import Exiting, LaunchEnvelope, Started
+from ..wire import identities
+from ..wire.runner_messages import LAUNCH_SCHEMA, PROTOCOL_VERSION, Exiting, LaunchEnvelope, Started
 
 
 @dataclass
@@ -38,3 +40,30 @@ class Progress:
     stopped: bool = False
     resend_from: str | None = None
     diagnostics: list[str] = field(default_factory=list)
+
+
+def of_run(connection: sqlite3.Connection, run_id: str, claim: Claim, frozen: bytes) -> Launch:
+    """The launch of a claimed run whose frozen source is given, for a new runner epoch."""
+    row = connection.execute(
+        "SELECT r.definition_digest, r.input_hash, p.canonical_path, s.source_type, s.source_ref, s.source_revision,"
+        " r.parent_run_id, EXISTS (SELECT 1 FROM node_attempts n WHERE n.run_id = r.run_id)"
+        " FROM runs r JOIN run_sources s ON s.run_id = r.run_id AND s.mount_path = ''"
+        " LEFT JOIN projects p USING (project_id) WHERE r.run_id = ?",
+        (run_id,),
+    ).fetchone()
+    digest, given, project, kind, ref, revision, parent, begun = row
+    epoch = identities.new_id()
+    envelope = LaunchEnvelope(
+        definition_digest=identities.digest_text(digest),
+        generation=claim.generation,
+        input_hash=given.hex(),
+        mounted_sources=[],
+        project_path=project or "/",
+        protocol_version=PROTOCOL_VERSION,
+        run_id=run_id,
+        runner_epoch=epoch,
+        schema=LAUNCH_SCHEMA,
+        workflow_source={"ref": ref, "revision": revision, "type": kind},
+    )
+    command = "resume" if begun else "continue" if parent else "start"
+    return Launch(run_id, claim, epoch, envelope, command, parent, frozen, project or "/")

@@ -138,7 +138,7 @@ class Client:
         self._clients.discard(self)
         self._transfers.close()
         for run_id, callback in self._subscriptions.items():
-            self._server.unsubscribe(run_id, callback)
+            self._server.subscriptions.remove(run_id, callback)
         self._subscriptions.clear()
 
     def _on_frames(self, lines: list[bytes]) -> None:
@@ -171,7 +171,7 @@ class Client:
         elif frame.operation == "unsubscribe":
             callback = self._subscriptions.pop(str(frame.run_id), None)
             if callback is not None:
-                self._server.unsubscribe(str(frame.run_id), callback)
+                self._server.subscriptions.remove(str(frame.run_id), callback)
             self._send(
                 Response(error=None, outcome="accepted", receipt=None, request_id=frame.request_id, revision=None)
             )
@@ -219,7 +219,7 @@ class Client:
                 self._send(Event(subject=run_id, view=view))
 
         self._subscriptions[run_id] = changed
-        self._server.subscribe(run_id, changed)
+        self._server.subscriptions.add(run_id, changed)
 
     def _send_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}

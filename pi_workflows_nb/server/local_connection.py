@@ -70,8 +70,8 @@ class LocalConnection:
 
         Gives a function that ends it.
         """
-        self._thread.post(lambda server: server.subscribe(run_id, callback))
-        return lambda: self._thread.post(lambda server: server.unsubscribe(run_id, callback))
+        self._thread.post(lambda server: server.subscriptions.add(run_id, callback))
+        return lambda: self._thread.post(lambda server: server.subscriptions.remove(run_id, callback))
 
     def on_stopped(self, callback: Callable[[], None]) -> None:
         """Have `callback` called, on the server's thread, when the server has stopped."""

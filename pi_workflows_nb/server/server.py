@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +18,10 @@ from ..state import runners, runs, server_row, transitions
 from ..state.database import Database
 from ..wire import canonical_json, identities
 from ..wire.errors import PiWorkflowsError, StaleClaimError, StateFileError, StateUnavailableError
-from ..wire.runner_messages import LAUNCH_SCHEMA, PROTOCOL_VERSION, LaunchEnvelope
+from ..wire.runner_messages import encode
 from ..workflows import sources
-from . import logs, ownership, recovery
+from . import launch as launching
+from . import ownership, recovery
 from .clock import LATE_SECONDS, Clock, Drift, Lateness, SystemClock
 from .committer import Committer, Transaction
 from .courtesy import Courtesy
@@ -30,13 +30,12 @@ from .live_view import live_view
 from .nursery import Nursery, NurseryEndedError
 from .options import Options
 from .ready_queue import ReadyQueue
+from .subscriptions import Subscriptions
+from .upkeep import Upkeep
 from .workflow_runner_supervisor import WorkflowRunnerSupervisor
 
 log = logging.getLogger(__name__)
 
-TICK_SECONDS: Final = 0.5
-VIEW_SECONDS: Final = 0.05
-CHECKPOINT_PAGES: Final = 8000
 SWITCH_SECONDS: Final = 0.0005
 NURSERY_TRIES: Final = 3
 
@@ -70,12 +69,8 @@ class WorkflowServer:
         self._replacing = False
         self._stopped = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._subscribers: dict[str, list[Callable[[dict[str, Any]], None]]] = {}
-        self._dirty: set[str] = set()
-        self._published = 0.0
+        self.subscriptions = Subscriptions(self.view, self.clock)
         self._verified: set[str] = set()
-        self._checkpointed = 0
-        self._checkpoint_every = 400
         self._switch_interval: float | None = None
 
     # -- start and stop -----------------------------------------------------------------------------------------------
@@ -118,7 +113,7 @@ class WorkflowServer:
             raise
         self._ready.load(self.database.connection)
         self._spawn_task(self._schedule())
-        self._spawn_task(self._tick())
+        self._spawn_task(Upkeep(self).run())
 
     async def _own(self) -> None:
         """Start a nursery, open the file under its locks, and become the owner; all of it or nothing."""
@@ -178,6 +173,11 @@ class WorkflowServer:
             await self.nursery.unguard()
         ownership.ended(self.ownership)
         await self.nursery.stop()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it takes leave."""
+        return self._stopping
 
     def request_stop(self) -> None:
         """Stop, soon: for callers on the loop that cannot wait."""
@@ -305,14 +305,14 @@ class WorkflowServer:
                 event="run.source_changed",
             )
             return None
-        launch = _launch_of(connection, run_id, claim, frozen)
+        launch = launching.of_run(connection, run_id, claim, frozen)
         runners.record_launch(
             connection,
             launch.runner_epoch,
             run_id,
             claim,
             self.ownership.epoch,
-            canonical_json.encode(_builtins(launch.envelope)),
+            encode(launch.envelope),
             now,
         )
         return launch
@@ -342,8 +342,7 @@ class WorkflowServer:
 
     def run_ended(self, run_id: str) -> None:
         """A run's end, or its wait for an answer, is on disk: its runner holds no place any more."""
-        if run_id in self._subscribers:
-            asyncio.get_running_loop().call_soon(self._publish)
+        self.subscriptions.hurry(run_id)
         supervisor = self.supervisors.get(run_id)
         if supervisor is not None:
             asyncio.get_running_loop().call_later(2.0, self._end_lingering, supervisor)
@@ -366,117 +365,17 @@ class WorkflowServer:
             sys.setswitchinterval(self._switch_interval)
             self._switch_interval = None
 
-    # -- time ---------------------------------------------------------------------------------------------------------
-
-    async def _tick(self) -> None:
-        expected = self.clock.monotonic() + TICK_SECONDS
-        while not self._stopping:
-            await asyncio.sleep(max(0.0, expected - self.clock.monotonic()))
-            now = self.clock.monotonic()
-            self.lateness.note(max(0.0, now - expected), now)
-            expected = now + TICK_SECONDS
-            try:
-                self._renew()
-                for supervisor in self.supervisors.values():
-                    if supervisor is not None:
-                        logs.cap(supervisor.log_path)
-                if self.lateness.now < LATE_SECONDS:
-                    # After a pause of this thread the runners' messages are read first, in the next rounds.
-                    self._check_deadlines()
-                self._checkpoint_when_idle()
-            except sqlite3.Error:
-                log.exception("the file could not be read; it is tried again")
-
-    def _renew(self) -> None:
-        now = self.clock.now()
-        due = []
-        for supervisor in self.supervisors.values():
-            if supervisor is None or supervisor.progress.ended:
-                continue
-            left = supervisor.expires_at() - now
-            # A stop in which this server was held up, too, is no fault of the run.
-            stopped = supervisor.stopped_by_signal(notice=self.lateness.now < LATE_SECONDS)
-            if left <= 0:
-                supervisor.expired()
-            elif left < supervisor.claim.lease_ms * 2 / 3 and not stopped:
-                due.append(supervisor)
-
-        def renew(transaction: Transaction) -> None:
-            connection = transaction.sql()
-            server_row.renew(connection, self.ownership, transaction.now)
-            for supervisor in due:
-                supervisor.renew(connection, transaction.now)
-
-        if due or self._server_lease_due(now):
-            self._server_renewed = now
-            self.committer.submit_with(renew, lambda _, __: None)
-
-    _server_renewed = 0
-
-    def _server_lease_due(self, now: int) -> bool:
-        return now - self._server_renewed > server_row.SERVER_LEASE_MS / 3
-
-    def _check_deadlines(self) -> None:
-        now = self.clock.now()
-        for supervisor in list(self.supervisors.values()):
-            if supervisor is not None and supervisor.overdue(now):
-                supervisor.give_up_node()
-
-    def _checkpoint_when_idle(self) -> None:
-        commits = self.committer.counters.commits
-        new = commits - self._checkpointed
-        if new == 0 or (self.supervisors and new < self._checkpoint_every):
-            return
-        try:
-            pages, _ = self.database.checkpoint()
-        except StateUnavailableError:
-            return
-        self._checkpointed = commits
-        if pages > 0:
-            self._checkpoint_every = max(50, min(20_000, CHECKPOINT_PAGES * new // pages))
-
-    # -- subscriptions ------------------------------------------------------------------------------------------------
+    # -- whoever looks ------------------------------------------------------------------------------------------------
 
     def _changed(self, run_ids: set[str]) -> None:
         for run_id in run_ids:
             if run_id not in self.supervisors:
                 self.wake(run_id)
-        watched = run_ids & self._subscribers.keys()
-        if watched:
-            if not self._dirty:
-                # The first change after a quiet while is told at once; a stream of them is coalesced.
-                wait = max(0.0, self._published + VIEW_SECONDS - self.clock.monotonic())
-                asyncio.get_running_loop().call_later(wait, self._publish)
-            self._dirty |= watched
-
-    def _publish(self) -> None:
-        dirty, self._dirty = self._dirty, set()
-        self._published = self.clock.monotonic()
-        for run_id in dirty:
-            callbacks = self._subscribers.get(run_id)
-            view = self.view(run_id) if callbacks else None
-            if view is not None and callbacks:
-                for callback in list(callbacks):
-                    callback(view)
+        self.subscriptions.changed(run_ids)
 
     def view(self, run_id: str) -> dict[str, Any] | None:
         """The live view of a run, or None where there is no such run."""
         return live_view(self.database.connection, run_id, self.clock.now())
-
-    def subscribe(self, run_id: str, callback: Callable[[dict[str, Any]], None]) -> None:
-        """Have `callback` called with the live view now and after each change, coalesced to 20 a second."""
-        self._subscribers.setdefault(run_id, []).append(callback)
-        view = self.view(run_id)
-        if view is not None:
-            callback(view)
-
-    def unsubscribe(self, run_id: str, callback: Callable[[dict[str, Any]], None]) -> None:
-        """Stop calling `callback`; a second time does nothing."""
-        callbacks = self._subscribers.get(run_id, [])
-        if callback in callbacks:
-            callbacks.remove(callback)
-        if not callbacks:
-            self._subscribers.pop(run_id, None)
 
     # -- what it tells of itself --------------------------------------------------------------------------------------
 
@@ -502,36 +401,3 @@ class WorkflowServer:
             "suspendedMs": self.drift.suspended(),
             "worstLagMs": round(self.lateness.worst(self.clock.monotonic()) * 1000),
         }
-
-
-def _builtins(envelope: LaunchEnvelope) -> dict[str, Any]:
-    import msgspec
-
-    built: dict[str, Any] = msgspec.to_builtins(envelope)
-    return built
-
-
-def _launch_of(connection: Any, run_id: str, claim: Any, frozen: bytes) -> Launch:
-    row = connection.execute(
-        "SELECT r.definition_digest, r.input_hash, p.canonical_path, s.source_type, s.source_ref, s.source_revision,"
-        " r.parent_run_id, EXISTS (SELECT 1 FROM node_attempts n WHERE n.run_id = r.run_id)"
-        " FROM runs r JOIN run_sources s ON s.run_id = r.run_id AND s.mount_path = ''"
-        " LEFT JOIN projects p USING (project_id) WHERE r.run_id = ?",
-        (run_id,),
-    ).fetchone()
-    digest, given, project, kind, ref, revision, parent, begun = row
-    epoch = identities.new_id()
-    envelope = LaunchEnvelope(
-        definition_digest=identities.digest_text(digest),
-        generation=claim.generation,
-        input_hash=given.hex(),
-        mounted_sources=[],
-        project_path=project or "/",
-        protocol_version=PROTOCOL_VERSION,
-        run_id=run_id,
-        runner_epoch=epoch,
-        schema=LAUNCH_SCHEMA,
-        workflow_source={"ref": ref, "revision": revision, "type": kind},
-    )
-    command = "resume" if begun else "continue" if parent else "start"
-    return Launch(run_id, claim, epoch, envelope, command, parent, frozen, project or "/")
