@@ -63,13 +63,16 @@ class AttemptLog:
     def end_attempt(self, attempt_id: str) -> None:
         """Give what was printed to this attempt."""
         with self._lock:
-            if self._size() is None:
+            flushed = self.flush()
+            size = self._size()
+            if size is None:
                 # The attempt closed or redirected them: what Python still holds back goes where it belongs.
                 self._open()
-            self.flush()
-            if self._stdout.closed or self._stderr.closed:
+                flushed = self.flush()
+                size = self._size()
+            if not flushed:
                 self._renew_streams()
-            if not (self._size() or self._cut):
+            if not (size or self._cut):
                 return
             self._check()
             finished = self._path.with_name(f"{attempt_id}.log")
@@ -91,13 +94,14 @@ class AttemptLog:
                 except OSError:
                     pass  # removed with its run, or unreachable for now
 
-    def flush(self) -> None:
-        """Write what Python still holds back."""
+    def flush(self) -> bool:
+        """Write what Python still holds back; tells whether it could be."""
         try:
             self._stdout.flush()
             self._stderr.flush()
         except (OSError, ValueError, RuntimeError):
-            pass  # the user's code closed them, the disk is full, or a signal came in the middle of a write
+            return False  # the user's code closed them, the disk is full, or a signal came in the middle of a write
+        return True
 
     def _renew_streams(self) -> None:
         """The next attempt can print again; what was put in the place of a stream stays."""
