@@ -109,7 +109,7 @@ def test_a_disk_that_is_full_for_longer_than_a_lease_costs_one_generation(tmp_pa
                 assert server.leases(run=run.id).expires_at.max().timestamp() < time.time()
             assert run.wait(timeout=40).output == "5" * 30_000
             assert server.runners().generation.tolist() == [1, 2]
-            assert server.runners().status.tolist()[-1] == "exited"
+            until(lambda: server.runners().status.tolist()[-1] == "exited")
             assert server.steps().index.size == NODES
         # What was not committed was done again, and nothing else.
         done = ledger.read_text().split()
