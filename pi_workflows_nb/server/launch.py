@@ -33,6 +33,7 @@ class Progress:
     ended: bool = False
     abandoned: bool = False
     active: Started | None = None
+    active_until: float | None = None
     last_attempt: str | None = None
     exiting: Exiting | None = None
     cancel_interrupted: bool = False
