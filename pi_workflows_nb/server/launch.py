@@ -33,7 +33,6 @@ class Progress:
     ended: bool = False
     abandoned: bool = False
     active: Started | None = None
-    active_until: float | None = None
     last_attempt: str | None = None
     exiting: Exiting | None = None
     cancel_interrupted: bool = False

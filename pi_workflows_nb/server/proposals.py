@@ -30,7 +30,6 @@ from ..wire.runner_messages import (
     RunnerMessage,
     RunnerResponse,
     Snapshot,
-    Started,
     Update,
     encode,
 )
@@ -241,7 +240,6 @@ class Proposals:
             progress.boundaries += 1
         if snapshot.started is not None:
             progress.active = snapshot.started
-            progress.active_until = self._deadline_of(snapshot.started)
             progress.last_attempt = snapshot.started.attempt_id
             progress.cancel_interrupted = False
         if snapshot.end is not None:
@@ -249,13 +247,6 @@ class Proposals:
             self._server.run_ended(self._launch.run_id)
         if snapshot.abandoned:
             progress.abandoned = True
-
-    def _deadline_of(self, started: Started) -> float | None:
-        """A node's deadline on the clock that never jumps, and that stands still while the machine sleeps."""
-        if started.deadline_at is None:
-            return None
-        clock = self._server.clock
-        return clock.monotonic() + (started.deadline_at - clock.now()) / 1000
 
     def _failed(self, message: RunnerMessage, receipt: Receipt, error: BaseException) -> None:
         progress = self._progress

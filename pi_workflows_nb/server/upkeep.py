@@ -44,11 +44,7 @@ class Upkeep:
                 for supervisor in self._server.supervisors.values():
                     if supervisor is not None:
                         logs.cap(supervisor.log_path)
-                if self._server.lateness.now >= LATE_SECONDS:
-                    for supervisor in self._server.supervisors.values():
-                        if supervisor is not None:
-                            supervisor.was_held_up(self._server.lateness.now)
-                else:
+                if self._server.lateness.now < LATE_SECONDS:
                     # After a pause of this thread the runners' messages are read first, in the next rounds.
                     self._check_deadlines()
                 self._checkpoint_when_idle()
@@ -83,8 +79,9 @@ class Upkeep:
         return now - self._renewed_at > server_row.SERVER_LEASE_MS / 3
 
     def _check_deadlines(self) -> None:
+        now = self._server.clock.now()
         for supervisor in list(self._server.supervisors.values()):
-            if supervisor is not None and supervisor.overdue():
+            if supervisor is not None and supervisor.overdue(now):
                 supervisor.give_up_node()
 
     def _checkpoint_when_idle(self) -> None:

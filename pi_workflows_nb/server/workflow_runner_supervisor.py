@@ -241,19 +241,14 @@ class WorkflowRunnerSupervisor:
         self.progress.stopped = self._ticks_stopped >= STOPPED_TICKS
         self.kill("claimLost")
 
-    def overdue(self) -> bool:
+    def overdue(self, now: int) -> bool:
         """Whether the active node's deadline passed so long ago that its runner will not say so any more."""
-        until = self.progress.active_until
+        active = self.progress.active
         return (
-            self.progress.active is not None
-            and until is not None
-            and self.server.clock.monotonic() > until + self.server.options.overdue_seconds
+            active is not None
+            and active.deadline_at is not None
+            and now > active.deadline_at + self.server.options.overdue_seconds * 1000
         )
-
-    def was_held_up(self, seconds: float) -> None:
-        """Time in which this server did nothing, as when the machine was paused, is not the node's."""
-        if self.progress.active_until is not None:
-            self.progress.active_until += seconds
 
     def give_up_node(self) -> None:
         """Commit the timeout that the runner cannot propose, and end it; a new generation goes on from there."""

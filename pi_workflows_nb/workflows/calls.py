@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from os import _exit, getpid
 from queue import Empty, SimpleQueue
 from sys import getrecursionlimit, gettrace, setrecursionlimit, settrace
-from time import monotonic, process_time
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from pi_workflows_nb.wire.errors import PiWorkflowsError, StoppedByServer, WorkflowDefinitionError
@@ -30,10 +30,6 @@ GRACE_SECONDS: Final = 1.0
 """How long code may take to stop after its deadline, or after the run was cancelled."""
 
 JOIN_SECONDS: Final = 1.0
-HELD_UP_SECONDS: Final = 0.5
-"""A sleep that took so much longer than it should have was a stop of the process or the machine."""
-
-_SLICE_SECONDS: Final = 0.5
 _LONGEST_WAIT: Final = 1e6
 _PLAIN: Final = frozenset((dict, list, str, int, float, bool, type(None), tuple, bytes))
 
@@ -107,7 +103,6 @@ class Callbacks:
         self._over = False
         self._mine = threading.local()
         self._worker: threading.Thread | None = None
-        self._held_up = 0.0
         self._pid = getpid()
 
     # -- on the worker ------------------------------------------------------------------------------------------------
@@ -142,7 +137,7 @@ class Callbacks:
         if call.abandoned or self._over:
             raise _LeftBehindError
         self._now = None
-        if call.stopping is None and call.deadline is not None and call.finished > call.deadline:
+        if call.stopping is None and deadline is not None and call.finished > deadline:
             call.stopping = "timed_out"
         return call
 
@@ -313,25 +308,14 @@ class Callbacks:
             try:
                 if until is None:
                     return self._events.get()
-                asleep, busy = monotonic(), process_time()
-                wait = min(max(0.0, until - asleep), _SLICE_SECONDS)
-                return self._events.get(True, wait)
+                return self._events.get(True, min(max(0.0, until - monotonic()), _LONGEST_WAIT))
             except Empty:
-                late = monotonic() - asleep - wait
-                if late > HELD_UP_SECONDS and process_time() - busy < late / 2:
-                    # Neither this thread nor the node's code did anything: the process, or the machine, was stopped.
-                    self._held_up = late
                 return None
 
     def _look_at_the_clock(self) -> None:
         with self.baton:
-            call, late, self._held_up = self._now, self._held_up, 0.0
-            if call is None or call.until is None:
-                return
-            call.until += late
-            if call.deadline is not None:
-                call.deadline += late
-            if monotonic() < call.until:
+            call = self._now
+            if call is None or call.until is None or monotonic() < call.until:
                 return
             if call.stopping is None:
                 self._stop(call, "timed_out")
