@@ -105,8 +105,10 @@ print("unhurt")
 
 
 @pytest.fixture
-def small_memory():
+def small_memory(long_form):
     """A memory cgroup of 300 MB, as a function that puts a process into it."""
+    if not long_form:
+        pytest.skip("whom the system kills in so small a group is not always the node: judged in the long form")
     group = CGROUPS / f"pi-workflows-nb-{os.getpid()}"
     try:
         group.mkdir()
