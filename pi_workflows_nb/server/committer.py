@@ -13,7 +13,7 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ..state import server_row
@@ -61,7 +61,6 @@ class Counters:
     operations: int = 0
     regrouped: int = 0
     failed: int = 0
-    lock_waits: int = field(default=0)
 
 
 class Committer:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, Final
 
+from ..state.runs import TERMINAL
+
 _VIEW: Final = """
     SELECT r.run_id, d.workflow_name, r.title, r.status, r.paused, r.status_detail, r.created_at, r.updated_at,
            r.finished_at, r.parent_run_id, r.root_run_id, q.status, q.available_at, q.error_code, a.revision,
@@ -22,7 +24,6 @@ _VIEW: Final = """
     LEFT JOIN node_attempts n ON n.run_id = r.run_id AND n.status IN ('pending', 'running', 'waiting')
     WHERE r.run_id = ?
 """
-TERMINAL: Final = ("completed", "failed", "timed_out", "cancelled")
 
 
 def live_view(connection: sqlite3.Connection, run_id: str, now: int) -> dict[str, Any] | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,9 +79,3 @@ def take(database: Database, clock: Clock) -> server_row.Ownership:
 def ended(own: server_row.Ownership) -> None:
     """This server has closed the file, whether it could give it back or not."""
     _serving.discard(own.server_id)
-
-
-def live_owner(connection: sqlite3.Connection) -> server_row.Owner | None:
-    """The recorded owner if its process is alive."""
-    owner = server_row.owner(connection)
-    return owner if owner is not None and processes.is_alive(owner.pid, owner.start_identity) else None

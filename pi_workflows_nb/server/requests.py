@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from ..state import commands, run_effects, runs, transitions
 from ..wire import canonical_json, identities
 from ..wire.client_messages import ClientOutcome, Request, Response
@@ -360,8 +362,6 @@ def _fingerprint(request: Request) -> bytes:
 
 
 def _plain(payload: dict[str, Any]) -> Any:
-    import msgspec
-
     return msgspec.json.decode(msgspec.json.encode(payload))
 
 

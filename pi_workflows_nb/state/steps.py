@@ -28,7 +28,7 @@ EVENT_OF: Final = {
 }
 
 _CURSOR: Final = """
-    SELECT a.revision, l.owner_id, l.token_hash, l.generation, l.expires_at, l.acquired_at, v.presentation_revision,
+    SELECT a.revision, l.owner_id, l.token_hash, l.generation, l.expires_at, v.presentation_revision,
            v.retained_from_revision, n.attempt_id, n.node_id, n.node_type,
            coalesce((SELECT max(step_index) FROM run_steps WHERE run_id = ?1), -1) + 1, q.consecutive_errors, r.status
     FROM runs r JOIN resources a USING (resource_id) JOIN leases l USING (resource_id) JOIN run_queue q USING (run_id)
@@ -70,7 +70,6 @@ class Cursor:
     token_hash: bytes | None
     generation: int
     expires_at: int | None
-    acquired_at: int | None
     presentation: int
     retained_from: int
     attempt_id: str | None
