@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -186,6 +187,10 @@ class Requests:
         cell = payload.get("cell")
         cells = {cell["name"]: cell["text"]} if cell else {}
         found = discovery.find(payload["workflow"], Path(project), cells)
+        if cell is not None:
+            # A copy to be read; what a run executes is stored with it.
+            with contextlib.suppress(OSError):
+                discovery.save_cell(found.text, self._server.sources)
         frozen = sources.freeze(None, text=found.text)
         if payload.get("agent") is not None:
             agent = canonical_json.decode(self.bytes_of(payload["agent"]))

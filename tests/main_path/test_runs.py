@@ -227,6 +227,24 @@ def test_a_workflow_of_the_project_is_started_by_name(server):
         server.run("gret")
 
 
+def test_the_text_of_a_cell_is_kept_beside_the_file(server):
+    text = (
+        "import pi_workflows_nb as pw\n"
+        "wf = pw.Workflow('said', start_at='say')\n"
+        "wf.compute(lambda ctx: 'said', name='say')\n"
+    )
+    payload = {
+        "cell": {"name": "said", "text": text},
+        "input": {"inline": None},
+        "project": str(server.project),
+        "workflow": "said",
+    }
+    started = server._connection.request("run.start", payload)
+    assert server.get_run(started.receipt["runId"]).wait(timeout=30).output == "said"
+    (kept,) = (server.database.parent / f"{server.database.name}.d" / "sources").iterdir()
+    assert kept.read_text() == text
+
+
 def test_environment_and_prints_reach_where_they_belong(server, monkeypatch):
     monkeypatch.setenv("PLANTED", "from the cell")
     wf = pw.Workflow("prints", start_at="say")
