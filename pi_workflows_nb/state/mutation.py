@@ -56,12 +56,14 @@ class Claim:
         return identities.token_hash(self.token)
 
 
-def create_aggregate(connection: sqlite3.Connection, type: str, key: str, now: int, revision: int = 1) -> str:
-    """Make an aggregate and its free lease, and give its id.
+def create_aggregate(
+    connection: sqlite3.Connection, type: str, key: str, now: int, revision: int = 1, *, hashed: str | None = None
+) -> str:
+    """Make an aggregate and its free lease, and give its id, which derives from `hashed` where that is not the key.
 
     The caller records the events up to `revision`. `sqlite3.IntegrityError` when it exists.
     """
-    resource_id = identities.aggregate_id(type, key)
+    resource_id = identities.aggregate_id(type, key if hashed is None else hashed)
     connection.execute(
         "INSERT INTO resources(resource_id, resource_type, aggregate_key, revision, created_at, updated_at)"
         " VALUES (?, ?, ?, ?, ?, ?)",

@@ -88,8 +88,36 @@ class EffectRequestConflictError(ConflictError):
     """An effect's key was used before with another request."""
 
 
+class WorkflowRequestConflictError(ConflictError):
+    """A child workflow's key was used before with another workflow or input."""
+
+
+class ManagedResourceConflictError(ConflictError):
+    """A managed resource is not at the expected resource version any more."""
+
+
+class ClaimTargetError(PiWorkflowsError):
+    """A claim of one managed resource was presented for another."""
+
+
+class ManagedResourceError(PiWorkflowsError, ValueError):
+    """A name, spec, status, payload or list of finalizers that a managed resource may not have."""
+
+
+class ProjectNotRegisteredError(PiWorkflowsError):
+    """Something that only the store of one project can do was asked of the store of all projects."""
+
+
+class ReadOnlyStoreError(PiWorkflowsError):
+    """A change was asked of a store that was opened for reading."""
+
+
 class NotFoundError(PiWorkflowsError, LookupError):
     """No run, effect or workflow of that name or id."""
+
+
+class ManagedResourceNotFoundError(NotFoundError):
+    """No managed resource of that manager and key in the project."""
 
 
 class QueryError(PiWorkflowsError, ValueError):
