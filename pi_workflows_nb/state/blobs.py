@@ -7,10 +7,15 @@ text and JSON (`{}`) meet in one row: text is content with a row of either type,
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Raw
+
 from ..wire import canonical_json, identities
-from ..wire.errors import BlobConflictError, NotFoundError
+from ..wire.errors import BlobConflictError, NotFoundError, StateUnavailableError
+from ..wire.runner_messages import ContentRef, Value
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
@@ -27,6 +32,23 @@ _INSERT: Final = (
     " ON CONFLICT(blob_hash) DO NOTHING"
 )
 
+_INSERT_EMPTY: Final = (
+    "INSERT INTO blobs(blob_hash, media_type, byte_length, content, created_at) VALUES (?, ?, ?, zeroblob(?), ?)"
+    " ON CONFLICT(blob_hash) DO NOTHING"
+)
+
+
+@dataclass(frozen=True)
+class LargeValue:
+    """Canonical JSON that is nowhere held as a whole: its digest and size, and its bytes in parts, again at each call.
+
+    Whoever makes one has checked that the parts have that digest.
+    """
+
+    digest: bytes
+    size: int
+    parts: Callable[[], Iterable[bytes]]
+
 
 def blob_row(content: bytes, media_type: str, now: int) -> tuple[bytes, str, int, bytes, int]:
     """Give the row of a value for `INSERT_BLOBS`; its first member is the digest. `now` in milliseconds."""
@@ -38,8 +60,10 @@ def put_json(connection: sqlite3.Connection, value: Any, now: int) -> bytes:
     return _put(connection, canonical_json.encode(value), JSON, now)
 
 
-def put_json_bytes(connection: sqlite3.Connection, canonical: bytes, now: int) -> bytes:
+def put_json_bytes(connection: sqlite3.Connection, canonical: bytes | LargeValue, now: int) -> bytes:
     """Store bytes that are canonical JSON already and give their digest."""
+    if isinstance(canonical, LargeValue):
+        return _put_large(connection, canonical, now)
     return _put(connection, canonical, JSON, now)
 
 
@@ -56,6 +80,28 @@ def _put(connection: sqlite3.Connection, content: bytes, media_type: str, now: i
         "SELECT byte_length = ? AND content = ?, media_type FROM blobs WHERE blob_hash = ?",
         (len(content), content, digest),
     ).fetchone()
+    _adopt(connection, digest, same=same, media_type=media_type, stands_as=stands_as)
+    return digest
+
+
+def _put_large(connection: sqlite3.Connection, large: LargeValue, now: int) -> bytes:
+    cursor = connection.execute(_INSERT_EMPTY, (large.digest, JSON, large.size, large.size, now))
+    if cursor.rowcount != 1:
+        same, stands_as = connection.execute(
+            "SELECT byte_length = ?, media_type FROM blobs WHERE blob_hash = ?", (large.size, large.digest)
+        ).fetchone()
+        _adopt(connection, large.digest, same=same, media_type=JSON, stands_as=stands_as)
+        return large.digest
+    assert cursor.lastrowid is not None
+    with connection.blobopen("blobs", "content", cursor.lastrowid) as content:
+        for part in large.parts():
+            content.write(part)
+        if content.tell() != large.size:
+            raise StateUnavailableError("a large value ended before its length; send it again")
+    return large.digest
+
+
+def _adopt(connection: sqlite3.Connection, digest: bytes, *, same: bool, media_type: str, stands_as: str) -> None:
     if not same:
         raise BlobConflictError(
             f"the blob {digest.hex()} does not hold the bytes of its digest: the state file is damaged;"
@@ -63,7 +109,22 @@ def _put(connection: sqlite3.Connection, content: bytes, media_type: str, now: i
         )
     if media_type == JSON and stands_as != JSON:
         connection.execute("UPDATE blobs SET media_type = ? WHERE blob_hash = ?", (JSON, digest))
-    return digest
+
+
+def value_of(connection: sqlite3.Connection, digest: bytes, inline_bytes: int) -> Value:
+    """A stored JSON value for a peer: inline up to `inline_bytes`, else by its digest, and then not read."""
+    row = connection.execute(
+        "SELECT byte_length, media_type, CASE WHEN byte_length <= ? THEN content END FROM blobs WHERE blob_hash = ?",
+        (inline_bytes, digest),
+    ).fetchone()
+    return value(digest, *row)
+
+
+def value(digest: bytes, size: int, media_type: str, content: bytes | None) -> Value:
+    """What `value_of` gives, from a row that was read already; without `content` it is a reference."""
+    if content is None:
+        return Value(content=ContentRef(bytes=size, media_type=media_type, sha256=digest.hex()))
+    return Value(inline=Raw(content))
 
 
 def read_json(connection: sqlite3.Connection, digest: bytes) -> Any:

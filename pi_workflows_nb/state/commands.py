@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 from typing import Any
 
 from ..wire.errors import ConflictError
 from . import blobs
 
 
-def adopt(connection: sqlite3.Connection, client_id: str, key: str, fingerprint: bytes) -> dict[str, Any] | None:
-    """The receipt of an earlier accepted request under the key, or None; `ConflictError` when that was another one."""
+@dataclass(frozen=True)
+class Earlier:
+    """What an equal request was answered with."""
+
+    receipt: dict[str, Any]
+    run_id: str | None
+    revision: int | None
+
+
+def adopt(
+    connection: sqlite3.Connection, request_id: str, client_id: str, key: str, fingerprint: bytes
+) -> Earlier | None:
+    """What an earlier accepted request under the key was answered, or None.
+
+    `ConflictError` when that was another request, or when the request's id stands for another one.
+    """
     row = connection.execute(
-        "SELECT request_fingerprint, receipt_hash FROM host_commands WHERE client_id = ? AND idempotency_key = ?",
+        "SELECT request_fingerprint, receipt_hash, run_id, accepted_revision FROM host_commands"
+        " WHERE client_id = ? AND idempotency_key = ?",
         (client_id, key),
     ).fetchone()
     if row is None:
+        if connection.execute("SELECT 1 FROM host_commands WHERE request_id = ?", (request_id,)).fetchone():
+            raise ConflictError(f"the request id {request_id!r} was used before under another key; take a new one")
         return None
     if row[0] != fingerprint:
         raise ConflictError(
@@ -23,7 +41,25 @@ def adopt(connection: sqlite3.Connection, client_id: str, key: str, fingerprint:
             " or give the same workflow name and input"
         )
     receipt: dict[str, Any] = blobs.read_json(connection, row[1])
-    return receipt
+    return Earlier(receipt, row[2] or receipt.get("runId"), row[3])
+
+
+def known(connection: sqlite3.Connection, client_id: str, key: str) -> bool:
+    """Whether a request under the key was accepted."""
+    row = connection.execute(
+        "SELECT 1 FROM host_commands WHERE client_id = ? AND idempotency_key = ?", (client_id, key)
+    ).fetchone()
+    return row is not None
+
+
+def of_run(connection: sqlite3.Connection, run_id: str, operation: str) -> Earlier | None:
+    """What the first accepted command of an operation on a run was answered; None without one."""
+    row = connection.execute(
+        "SELECT receipt_hash, run_id, accepted_revision FROM host_commands WHERE run_id = ? AND operation = ?"
+        " AND outcome = 'accepted' ORDER BY created_at, rowid LIMIT 1",
+        (run_id, operation),
+    ).fetchone()
+    return None if row is None else Earlier(blobs.read_json(connection, row[0]), row[1], row[2])
 
 
 def record(

@@ -6,16 +6,19 @@ key; a manual one becomes ambiguous and waits for a person, who confirms it or h
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import sqlite3
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..wire import canonical_json, identities
+from ..wire import identities
 from ..wire.errors import ConflictError, EffectRequestConflictError, NotFoundError
 from ..wire.runner_messages import EffectSettlement, ReserveEffect
 from . import blobs, mutation
+from .blobs import LargeValue
 from .mutation import ActorType, Claim
-from .runs import RunRow
+from .runs import TERMINAL, RunRow
 
 
 @dataclass(frozen=True)
@@ -23,32 +26,57 @@ class Reservation:
     """What a runner may do with its effect: `apply` it, adopt the stored `result`, or stop (`ambiguous`)."""
 
     effect_id: str
-    state: str
+    state: Literal["apply", "applied", "ambiguous"]
     result: bytes | None
     attempt_number: int
 
 
-def reserve(
-    connection: sqlite3.Connection, run: RunRow, claim: Claim, wish: ReserveEffect, request: Any, now: int
-) -> Reservation:
-    """Record an effect, or adopt the one that stands under the key already.
+def payload_of(recovery: str, request: bytes | LargeValue) -> bytes | LargeValue:
+    """What is stored of a request: `{"recovery": …, "request": …}`, from the request's canonical JSON."""
+    before, after = f'{{"recovery":"{recovery}","request":'.encode(), b"}"
+    if isinstance(request, bytes):
+        return before + request + after
+    digest = hashlib.sha256(before)
+    for part in request.parts():
+        digest.update(part)
+    digest.update(after)
+    return LargeValue(
+        digest.digest(),
+        len(before) + request.size + len(after),
+        lambda: itertools.chain((before,), request.parts(), (after,)),
+    )
 
-    `EffectRequestConflictError` when the key was used with another request.
+
+def _recovery_of(connection: sqlite3.Connection, payload: bytes) -> str:
+    """How an effect recovers, from the start of its payload, which may be large."""
+    begins = blobs.read_part(connection, payload, 0, 32)
+    return "idempotent" if begins.startswith(b'{"recovery":"idempotent"') else "manual"
+
+
+def reserve(
+    connection: sqlite3.Connection,
+    run: RunRow,
+    claim: Claim,
+    wish: ReserveEffect,
+    payload: bytes | LargeValue,
+    now: int,
+) -> Reservation:
+    """Record an effect, or adopt the one that stands under the key already; `payload` is of `payload_of`.
+
+    The result of the reservation is the digest of a stored value. `EffectRequestConflictError` when the key was used
+    with another request.
     """
     mutation.check_lease(connection, claim, now)
     effect_id = identities.effect_id_of_run(run.resource_id, wish.effect_type, wish.idempotency_key)
-    payload = canonical_json.encode({"recovery": wish.recovery, "request": request})
     row = connection.execute(
-        "SELECT e.status, e.attempt_count, p.content, r.content, e.resource_id FROM effects e"
-        " JOIN blobs p ON p.blob_hash = e.payload_hash LEFT JOIN blobs r ON r.blob_hash = e.result_hash"
-        " WHERE e.effect_id = ?",
+        "SELECT status, attempt_count, payload_hash, result_hash, resource_id FROM effects WHERE effect_id = ?",
         (effect_id,),
     ).fetchone()
     if row is None:
         _insert(connection, run, claim, wish, effect_id, payload, now)
         return Reservation(effect_id, "apply", None, 1)
     status, attempts, stored, result, resource_id = row
-    if stored != payload:
+    if stored != (payload.digest if isinstance(payload, LargeValue) else identities.sha256(payload)):
         raise EffectRequestConflictError(
             f"the effect {wish.effect_type!r} was recorded under its key with another request;"
             " the request of an action must depend on the run's input and outputs alone"
@@ -73,7 +101,7 @@ def _insert(
     claim: Claim,
     wish: ReserveEffect,
     effect_id: str,
-    payload: bytes,
+    payload: bytes | LargeValue,
     now: int,
 ) -> None:
     digest = blobs.put_json_bytes(connection, payload, now)
@@ -156,9 +184,7 @@ def settle(
     `ConflictError` unless the effect is being applied.
     """
     row = connection.execute(
-        "SELECT e.resource_id, e.status, b.content FROM effects e JOIN blobs b ON b.blob_hash = e.payload_hash"
-        " WHERE e.effect_id = ?",
-        (given.effect_id,),
+        "SELECT resource_id, status, payload_hash FROM effects WHERE effect_id = ?", (given.effect_id,)
     ).fetchone()
     if row is None or row[1] != "applying":
         raise ConflictError(f"effect {given.effect_id} is not being applied")
@@ -187,7 +213,7 @@ def settle(
             connection,
             row[0],
             "effect.retry_ready",
-            {"recovery": canonical_json.decode(row[2])["recovery"], "runId": run_id},
+            {"recovery": _recovery_of(connection, row[2]), "runId": run_id},
             now,
         )
     else:
@@ -206,10 +232,10 @@ def give_up(connection: sqlite3.Connection, run: RunRow, *, again: bool, error: 
 
 def _applying(connection: sqlite3.Connection, resource_id: str) -> list[tuple[str, str, str]]:
     return [
-        (effect_id, aggregate, canonical_json.decode(content)["recovery"])
-        for effect_id, aggregate, content in connection.execute(
-            "SELECT e.effect_id, e.resource_id, b.content FROM effects e JOIN blobs b ON b.blob_hash = e.payload_hash"
-            " WHERE e.source_resource_id = ? AND e.status = 'applying'",
+        (effect_id, aggregate, _recovery_of(connection, payload))
+        for effect_id, aggregate, payload in connection.execute(
+            "SELECT effect_id, resource_id, payload_hash FROM effects"
+            " WHERE source_resource_id = ? AND status = 'applying'",
             (resource_id,),
         ).fetchall()
     ]
@@ -258,12 +284,13 @@ class Effect:
     status: str
     attempts: int
     run_id: str
+    run_status: str
 
 
 def read(connection: sqlite3.Connection, effect_id: str) -> Effect:
     """The effect of a run; `NotFoundError` where there is none of that id."""
     row = connection.execute(
-        "SELECT e.effect_id, e.resource_id, e.status, e.attempt_count, r.run_id FROM effects e"
+        "SELECT e.effect_id, e.resource_id, e.status, e.attempt_count, r.run_id, r.status FROM effects e"
         " JOIN runs r ON r.resource_id = e.source_resource_id WHERE e.effect_id = ?",
         (effect_id,),
     ).fetchone()
@@ -275,10 +302,15 @@ def read(connection: sqlite3.Connection, effect_id: str) -> Effect:
 def recover(connection: sqlite3.Connection, effect: Effect, action: str, external_ref: str | None, now: int) -> None:
     """A person's word on an ambiguous effect: `confirm` (it happened) or `retry` (apply it again, maybe twice).
 
-    `ConflictError` when the effect is not ambiguous.
+    `ConflictError` when the effect is not ambiguous, or there is no run any more that would apply it again.
     """
     if effect.status != "ambiguous":
         raise ConflictError(f"effect {effect.effect_id} is {effect.status}, not ambiguous: there is nothing to decide")
+    if action == "retry" and effect.run_status in TERMINAL:
+        raise ConflictError(
+            f"effect {effect.effect_id} cannot be applied again: its run is over ({effect.run_status});"
+            " confirm it if it happened, or start another run"
+        )
     if action == "confirm":
         result = blobs.put_json(connection, None, now)
         connection.execute(
@@ -307,8 +339,10 @@ def ambiguous(connection: sqlite3.Connection, run: RunRow) -> bool:
     )
 
 
-def require_applying(connection: sqlite3.Connection, effect_id: str) -> None:
-    """`ConflictError` unless the effect is being applied."""
-    row = connection.execute("SELECT status FROM effects WHERE effect_id = ?", (effect_id,)).fetchone()
+def require_applying(connection: sqlite3.Connection, resource_id: str, effect_id: str) -> None:
+    """`ConflictError` unless the effect is of the run with this resource id, and is being applied."""
+    row = connection.execute(
+        "SELECT status FROM effects WHERE effect_id = ? AND source_resource_id = ?", (effect_id, resource_id)
+    ).fetchone()
     if row is None or row[0] != "applying":
         raise ConflictError(f"effect {effect_id} is not being applied")

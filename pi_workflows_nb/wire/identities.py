@@ -121,6 +121,16 @@ def interactive_request_id(run_id: str, attempt_id: str) -> str:
     return f"interaction-{run_id}-{attempt_id}"
 
 
+def restart_run_id(run_id: str, fingerprint: bytes) -> str:
+    """Give the id of the restart of a run that ended with a terminal fingerprint."""
+    return f"restart-{_short(workflow_message_id('terminal', f'terminal:{run_id}', fingerprint.hex()))}"
+
+
+def origin_session_id(project: str, name: str) -> str:
+    """Give the id of the session that a notebook, or whatever `name` stands for, is in a project (its id)."""
+    return f"notebook-{_short(project, name)}"
+
+
 def new_run_id(workflow_name: str, now_ms: int) -> str:
     """Make a run's id, as `20260101T000000000Z-name-1a2b3c4d`."""
     moment = datetime.fromtimestamp(now_ms // 1000, UTC)

@@ -7,10 +7,10 @@ the digest of bytes that were transferred before (`content.write`) or can be fet
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 LAUNCH_SCHEMA: Final = "pi-workflows.worker-launch.v1"
 MESSAGE_SCHEMA: Final = "pi-workflows.worker-message.v1"
@@ -24,6 +24,9 @@ RUN_AHEAD_STEPS: Final = 16
 RUN_AHEAD_SECONDS: Final = 0.010
 ERROR_UNITS: Final = 8192
 
+Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+Id = Annotated[str, Meta(min_length=1, max_length=512)]
 Outcome = Literal["ok", "failed", "timed_out", "cancelled"]
 Kind = Literal[
     "runner.ready",
@@ -43,6 +46,33 @@ Kind = Literal[
     "runner.progress",
     "runner.exiting",
 ]
+_PROGRESS: Final[frozenset[Kind]] = frozenset({"runner.progress"})
+KINDS: Final[dict[str, frozenset[Kind]]] = {
+    "runner.ready": frozenset({"runner.ready"}),
+    "runner.exiting": frozenset({"runner.exiting"}),
+    "store.writeSnapshot": frozenset({"node.started", "node.finished", "node.failed", "run.parked", "run.finished"}),
+    "store.publishUpdate": frozenset({"node.update"}),
+    "store.reserveEffect": frozenset({"effect.reserve"}),
+    "store.settleEffect": frozenset({"effect.settle"}),
+    "interaction.request": frozenset({"interaction.requested"}),
+    "store.createHumanDecisionRequest": frozenset({"interaction.requested"}),
+    "interaction.accept": frozenset({"interaction.accepted"}),
+    "interaction.reject": frozenset({"interaction.rejected"}),
+    "notification.request": frozenset({"notification.requested"}),
+    "presentation.request": frozenset({"presentation.requested"}),
+    "store.initializeRun": _PROGRESS,
+    "store.prepareRunResume": _PROGRESS,
+    "store.readRunState": _PROGRESS,
+    "store.findSettingsScope": _PROGRESS,
+    "store.ensureSettingsScope": _PROGRESS,
+    "store.getSettingsScopeAtChange": _PROGRESS,
+    "store.readResolvedHumanDecision": _PROGRESS,
+    "content.read": _PROGRESS,
+    "content.write": _PROGRESS,
+    "process.register": _PROGRESS,
+    "process.unregister": _PROGRESS,
+}
+"""Every operation, and the kinds under which it may be sent."""
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -52,9 +82,9 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 class ContentRef(Record, frozen=True):
     """Bytes of `bytes` length under their SHA-256 (hex)."""
 
-    bytes: int
+    bytes: Count
     media_type: str
-    sha256: str
+    sha256: Digest
 
 
 class Value(Record, frozen=True):
@@ -68,7 +98,7 @@ class LaunchEnvelope(Record, frozen=True):
     """The first line a runner reads; stored with its runner epoch."""
 
     definition_digest: str
-    generation: int
+    generation: Count
     input_hash: str
     mounted_sources: list[dict[str, str]]
     project_path: str
@@ -95,7 +125,7 @@ class EffectSettlement(Record, frozen=True):
     `outcome` is `retry` when the same key may be applied again (idempotent, a try is left).
     """
 
-    effect_id: str
+    effect_id: Id
     external_ref: str | None
     outcome: Literal["applied", "rejected", "ambiguous", "retry"]
 
@@ -103,11 +133,11 @@ class EffectSettlement(Record, frozen=True):
 class Finished(Record, frozen=True):
     """The end of one attempt; `step` is false when the node will be tried again."""
 
-    attempt_id: str
+    attempt_id: Id
     effect: EffectSettlement | None
     error: str | None
-    finished_at: int
-    node_id: str
+    finished_at: Count
+    node_id: Id
     outcome: Outcome
     output: Value | None
     step: bool
@@ -120,22 +150,26 @@ class Started(Record, frozen=True):
     say so any more because the node's code holds the interpreter.
     """
 
-    attempt_id: str
-    deadline_at: int | None
-    node_id: str
-    node_type: str
-    number: int
+    attempt_id: Id
+    deadline_at: Count | None
+    node_id: Id
+    node_type: Id
+    number: Count
     retry_on_timeout: bool
-    started_at: int
+    started_at: Count
 
 
 class End(Record, frozen=True):
-    """The end of the run, or its wait for an answer (`waiting`)."""
+    """The end of the run, its wait for an answer (`waiting`) or until a moment (`sleeping`).
+
+    `due_at`, in milliseconds since the epoch, ends a wait or a sleep. The attempt that is under way stays open in both.
+    """
 
     detail: str | None
+    due_at: Count | None
     error: str | None
     output: Value | None
-    status: Literal["completed", "failed", "timed_out", "cancelled", "waiting"]
+    status: Literal["completed", "failed", "timed_out", "cancelled", "waiting", "sleeping"]
 
 
 class Snapshot(Record, frozen=True):
@@ -150,17 +184,27 @@ class Snapshot(Record, frozen=True):
 class ReserveEffect(Record, frozen=True):
     """The wish to touch the world, recorded before it is touched."""
 
-    attempt_id: str
-    effect_type: str
+    attempt_id: Id
+    effect_type: Id
     idempotency_key: str
     recovery: Literal["idempotent", "manual"]
     request: Value
 
 
+class SettleEffect(Record, frozen=True):
+    """The end of an effect alone, without an end of its node: for whoever finds out later what happened."""
+
+    effect_id: Id
+    error: str | None
+    external_ref: str | None
+    outcome: Literal["applied", "rejected", "ambiguous", "retry"]
+    result: Value | None
+
+
 class Update(Record, frozen=True):
     """One `publish_update` of a node."""
 
-    attempt_id: str
+    attempt_id: Id
     data: Value
     key: str
     type: str
@@ -169,18 +213,82 @@ class Update(Record, frozen=True):
 class ContentRead(Record, frozen=True):
     """Ask for up to 512 KiB of a blob from `offset`; the answer's result is `{"base64": text}`."""
 
-    offset: int
-    sha256: str
+    offset: Count
+    sha256: Digest
 
 
 class ContentWrite(Record, frozen=True):
     """A part of at most 512 KiB, base64; the last one completes `bytes` bytes whose SHA-256 is `sha256`."""
 
     base64: str
-    bytes: int
+    bytes: Count
     media_type: str
-    offset: int
-    sha256: str
+    offset: Count
+    sha256: Digest
+
+
+class Nothing(Record, frozen=True):
+    """The payload of what says everything by its operation."""
+
+
+class ReadRunState(Record, frozen=True):
+    """Ask for the state of another run of the same chain; null where there is no such run (any more)."""
+
+    run_id: Id
+
+
+class ChildProcess(Record, frozen=True):
+    """A process that a runner has started and that must not outlive it, even where it leaves the runner's session."""
+
+    pid: Annotated[int, Meta(ge=2, le=2**31 - 1)]
+    start_identity: Id
+
+
+class Step(Record, frozen=True):
+    """One step of a run, as it goes to a runner."""
+
+    attempt_id: str
+    attempt_number: int
+    error: str | None
+    finished_at: int
+    index: int
+    node_id: str
+    node_type: str
+    outcome: Outcome
+    output: Value | None
+    started_at: int
+
+
+class Pending(Record, frozen=True):
+    """The node to run (again), and how many failed tries it has behind it."""
+
+    failed_at: int | None
+    node_id: str
+    tries: int
+
+
+class RunState(Record, frozen=True):
+    """From where a run goes on: the result of initializeRun, prepareRunResume and readRunState.
+
+    `attempt_counts` is an object from node to number of attempts, kept as it was encoded.
+    """
+
+    attempt_counts: Raw
+    input: Value
+    pending: Pending | None
+    run_id: str
+    steps: list[Step]
+    title: str | None
+    workflow_name: str
+
+
+class Reservation(Record, frozen=True):
+    """The result of reserveEffect."""
+
+    attempt_number: int
+    effect_id: str
+    result: Value | None
+    state: Literal["apply", "applied", "ambiguous"]
 
 
 class Exiting(Record, frozen=True):
@@ -193,12 +301,12 @@ class Exiting(Record, frozen=True):
 class RunnerMessage(Record, frozen=True):
     """A proposal, question or sign of life of a runner."""
 
-    attempt_id: str | None
-    expected_revision: int
-    generation: int
+    attempt_id: Id | None
+    expected_revision: Count
+    generation: Count
     kind: Kind
     launch_schema: str
-    message_id: str
+    message_id: Annotated[str, Meta(min_length=1, max_length=128)]
     operation: str
     payload: Raw
     run_id: str
@@ -225,7 +333,7 @@ def revisions_of(snapshot: Snapshot) -> int:
 def kind_of(snapshot: Snapshot) -> Kind:
     """The kind under which a transition is sent."""
     if snapshot.end is not None:
-        return "run.parked" if snapshot.end.status == "waiting" else "run.finished"
+        return "run.parked" if snapshot.end.status in ("waiting", "sleeping") else "run.finished"
     if snapshot.finished is not None:
         return "node.finished" if snapshot.finished.outcome == "ok" else "node.failed"
     return "node.started"

@@ -45,8 +45,10 @@ class LocalStore:
     """One run at a time, in memory.
 
     `transitions` lists what was proposed, `updates` what was published as (attempt id, type, key, data), `effects` the
-    recorded effects by id.
+    recorded effects by id. A run that has to wait for a moment waits in place.
     """
+
+    parks = False
 
     def __init__(self) -> None:
         self.transitions: list[ProposedTransition] = []

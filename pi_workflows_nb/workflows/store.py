@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 Outcome: TypeAlias = Literal["ok", "failed", "timed_out", "cancelled"]
-EndStatus: TypeAlias = Literal["completed", "failed", "timed_out", "cancelled", "waiting"]
+EndStatus: TypeAlias = Literal["completed", "failed", "timed_out", "cancelled", "waiting", "sleeping"]
 Recovery: TypeAlias = Literal["idempotent", "manual"]
 EffectOutcome: TypeAlias = Literal["applied", "rejected", "ambiguous", "retry"]
 
@@ -72,12 +72,17 @@ class NodeStarted:
 
 @dataclass(slots=True)
 class RunEnd:
-    """The end of the run, or with `waiting` its wait for an answer (then `detail` is the checkpoint's name)."""
+    """The end of the run, its wait for an answer (`waiting`; `detail` is the node), or for a moment (`sleeping`).
+
+    `due_at`, in milliseconds since the epoch, ends a sleep, or a wait for an event. An attempt that has started stays
+    open in both.
+    """
 
     status: EndStatus
     output: bytes | None = None
     error: str | None = None
     detail: str | None = None
+    due_at: int | None = None
 
 
 @dataclass(slots=True)
@@ -111,8 +116,11 @@ class ExecutionStore(Protocol):
     """Where a run is kept.
 
     The engine calls one method at a time, whichever of its threads it is on. Every method raises `StoppedByServer` when
-    the run is no longer this process's to change.
+    the run is no longer this process's to change. `parks` tells whether a run that has to wait for a moment can leave
+    this process and go on in another; where it cannot, the engine waits in place.
     """
+
+    parks: bool
 
     def initialize(self) -> RunState:
         """Begin a run (or a continuation, whose steps are its parent's)."""

@@ -6,6 +6,7 @@ import pytest
 
 from pi_workflows_nb.state import mutation, run_effects, runners, runs, transitions, verify
 from pi_workflows_nb.state.database import Database
+from pi_workflows_nb.state.run_state import run_state
 from pi_workflows_nb.state.steps import Receipt, StepBatch
 from pi_workflows_nb.wire import canonical_json, identities
 from pi_workflows_nb.wire.errors import ConflictError, EffectRequestConflictError, StaleClaimError, StaleResourceError
@@ -13,6 +14,7 @@ from pi_workflows_nb.wire.runner_messages import (
     EffectSettlement,
     End,
     Finished,
+    Pending,
     ReserveEffect,
     Snapshot,
     Started,
@@ -115,7 +117,7 @@ def test_from_queue_to_end(database):
     life.sound()
     life.step(move(finished=life.finished(), started=life.started("n")))
     life.sound()
-    life.step(move(finished=life.finished(), end=End(None, None, None, "completed")))
+    life.step(move(finished=life.finished(), end=End(None, None, None, None, "completed")))
     life.gone()
     life.sound()
     assert (life.row.status, life.row.queue_status, life.row.owner_id) == ("completed", "done", None)
@@ -129,8 +131,8 @@ def test_every_other_end_sweeps_what_depends_on_the_run(database, status):
     life.step(move(started=life.started("n", "action")))
     wish = ReserveEffect(life.attempt, "t.create", "k", "manual", Value())
     with database.transaction() as c:
-        given = run_effects.reserve(c, life.row, life.claim, wish, {}, NOW)
-    life.step(move(finished=life.finished("failed", error="boom"), end=End(None, "boom", None, status)))
+        given = run_effects.reserve(c, life.row, life.claim, wish, payload({}, wish), NOW)
+    life.step(move(finished=life.finished("failed", error="boom"), end=End(None, None, "boom", None, status)))
     life.gone()
     life.sound()
     assert run_effects.read(database.connection, given.effect_id).status == "ambiguous"
@@ -189,8 +191,8 @@ def test_pause_keeps_the_boundary_and_resume_goes_on(database):
         transitions.resume(c, life.run_id, NOW, "me")
     life.sound()
     assert life.take().generation == 2
-    state = runs.run_state(database.connection, life.run_id)
-    assert state["pending"] == {"nodeId": "n", "tries": 0, "failedAt": None}
+    state = run_state(database.connection, life.run_id)
+    assert state.pending == Pending(None, "n", 0)
     life.sound()
 
 
@@ -213,18 +215,22 @@ def test_an_answer_makes_exactly_one_continuation(database):
     life = Life(database)
     life.take()
     life.step(move(started=life.started("ask", "checkpoint")))
-    life.step(move(finished=life.finished(), end=End("ask", None, None, "waiting")))
+    life.step(move(finished=life.finished(), end=End("ask", None, None, None, "waiting")))
     life.gone()
     life.sound()
     with database.transaction() as c:
-        runs.create_continuation(c, life.row, "run-2", b'"yes"', NOW)
+        transitions.answer(c, life.run_id, "run-2", b'"yes"', NOW)
     life.sound()
     with pytest.raises(ConflictError), database.transaction() as c:
-        runs.create_continuation(c, life.row, "run-3", b'"no"', NOW)
-    state = runs.run_state(database.connection, "run-2")
-    assert [step["output"] for step in state["steps"]] == ["yes"]
-    assert state["pending"] is None
-    assert runs.run_state(database.connection, "run-1")["steps"][0]["output"] == 1
+        transitions.answer(c, life.run_id, "run-3", b'"no"', NOW)
+    state = run_state(database.connection, "run-2")
+    assert [bytes(step.output.inline) for step in state.steps] == [b'"yes"']
+    assert state.pending is None
+    assert bytes(run_state(database.connection, "run-1").steps[0].output.inline) == b"1"
+
+
+def payload(request, wish):
+    return run_effects.payload_of(wish.recovery, canonical_json.encode(request))
 
 
 def applying(database, recovery):
@@ -233,7 +239,7 @@ def applying(database, recovery):
     life.step(move(started=life.started("n", "action")))
     wish = ReserveEffect(life.attempt, "t.create", "k", recovery, Value())
     with database.transaction() as c:
-        given = run_effects.reserve(c, life.row, life.claim, wish, {"x": 1}, NOW)
+        given = run_effects.reserve(c, life.row, life.claim, wish, payload({"x": 1}, wish), NOW)
     assert given.state == "apply"
     life.sound()
     with database.transaction() as c:
@@ -249,12 +255,12 @@ def test_an_idempotent_effect_is_applied_again_under_its_key(database):
     life.sound()
     with database.transaction() as c:
         with pytest.raises(EffectRequestConflictError):
-            run_effects.reserve(c, life.row, life.claim, wish, {"x": 2}, NOW)
-        again = run_effects.reserve(c, life.row, life.claim, wish, {"x": 1}, NOW)
+            run_effects.reserve(c, life.row, life.claim, wish, payload({"x": 2}, wish), NOW)
+        again = run_effects.reserve(c, life.row, life.claim, wish, payload({"x": 1}, wish), NOW)
     assert (again.state, again.attempt_number, again.effect_id) == ("apply", 2, given.effect_id)
     life.step(move(started=life.started("n", "action")))
     settlement = EffectSettlement(given.effect_id, None, "applied")
-    life.step(move(finished=life.finished(effect=settlement), end=End(None, None, None, "completed")))
+    life.step(move(finished=life.finished(effect=settlement), end=End(None, None, None, None, "completed")))
     life.gone()
     life.sound()
 
@@ -272,7 +278,7 @@ def test_a_manual_effect_waits_for_a_person(database, action):
     life.sound()
     life.take()
     with database.transaction() as c:
-        again = run_effects.reserve(c, life.row, life.claim, wish, {"x": 1}, NOW)
+        again = run_effects.reserve(c, life.row, life.claim, wish, payload({"x": 1}, wish), NOW)
     assert again.state == ("applied" if action == "confirm" else "apply")
     life.sound()
     with pytest.raises(ConflictError), database.transaction() as c:
@@ -289,4 +295,4 @@ def test_a_failed_try_is_told_to_the_next_runner(database):
         runners.record_exit(c, life.epoch, "crashed", None, "SIGKILL", "", NOW)
         transitions.park(c, life.row, NOW, available_at=NOW, errors=1)
     life.sound()
-    assert runs.run_state(database.connection, life.run_id)["pending"] == {"nodeId": "n", "tries": 1, "failedAt": NOW}
+    assert run_state(database.connection, life.run_id).pending == Pending(NOW, "n", 1)
