@@ -1,5 +1,7 @@
 """Runs that can be claimed, by due time, then by age. The file stays the truth: a claim checks it again.
 
+Runs that sleep, or wait for an event until some moment, are there too: their claim ends the sleep or the wait.
+
 Due times stand in the file by the wall clock. Here they are kept by the monotonic one, from the moment they were read,
 so that a wall clock that is set back holds no run.
 """
@@ -10,12 +12,15 @@ import heapq
 import sqlite3
 from typing import Final
 
+from ..state import places, waits
 from .clock import Clock
 
-_CLAIMABLE: Final = """
+_CLAIMABLE: Final = f"""
     SELECT q.available_at, q.created_at, q.run_id FROM run_queue q JOIN runs r USING (run_id)
-    WHERE q.status IN ('queued', 'parked', 'starting', 'running') AND r.status IN ('queued', 'running') AND r.paused = 0
-    AND (q.error_code IS NULL OR q.error_code NOT IN ('workflowSourceChanged', 'runnerNoProgress'))
+    WHERE r.paused = 0 AND (q.error_code IS NULL OR q.error_code NOT IN {places.STOPPED}) AND (
+        q.status IN {places.HOLDING} AND r.status IN ('queued', 'running')
+        OR q.status = 'parked' AND r.status = 'running'
+        OR q.status = 'parked' AND r.status = 'waiting' AND {waits.TIMED})
 """
 _Entry = tuple[float, int, str]
 
@@ -33,8 +38,18 @@ class ReadyQueue:
         for row in connection.execute(_CLAIMABLE):
             self._push(*row)
 
-    def refresh(self, connection: sqlite3.Connection, run_id: str) -> None:
-        """Take a run's present row into account."""
+    def refresh(self, connection: sqlite3.Connection, run_id: str) -> set[str]:
+        """Take a run's present row into account, and those of its session, which its place may have gone to.
+
+        Gives these others.
+        """
+        self._refresh(connection, run_id)
+        mates = set(places.mates(connection, run_id))
+        for mate in mates:
+            self._refresh(connection, mate)
+        return mates
+
+    def _refresh(self, connection: sqlite3.Connection, run_id: str) -> None:
         row = connection.execute(f"{_CLAIMABLE} AND q.run_id = ?", (run_id,)).fetchone()
         if row is not None:
             self._push(*row)

@@ -7,6 +7,7 @@ import sqlite3
 import pytest
 
 from pi_workflows_nb.server.ready_queue import ReadyQueue
+from pi_workflows_nb.state.database import schema_text
 
 
 class MovedClock:
@@ -34,15 +35,24 @@ def clock():
 @pytest.fixture
 def rows():
     connection = sqlite3.connect(":memory:")
-    connection.execute("CREATE TABLE run_queue(run_id, status, available_at, created_at, error_code)")
-    connection.execute("CREATE TABLE runs(run_id, status, paused)")
+    connection.executescript(schema_text())
     yield connection
     connection.close()
 
 
-def add(rows, run_id, available_at, created_at=0, *, status="queued", paused=0, code=None):
-    rows.execute("INSERT INTO run_queue VALUES (?, ?, ?, ?, ?)", (run_id, status, available_at, created_at, code))
-    rows.execute("INSERT INTO runs VALUES (?, 'queued', ?)", (run_id, paused))
+def add(rows, run_id, available_at, created_at=0, *, status="queued", queue="queued", paused=0, code=None):
+    finished = None if status in ("queued", "running") else 0
+    rows.execute(
+        "INSERT INTO runs(run_id, resource_id, root_run_id, definition_digest, workflow_ref, launch_options_hash,"
+        " status, paused, input_hash, created_at, updated_at, finished_at) VALUES (?1, ?1, ?1, x'', '', x'', ?2, ?3,"
+        " x'', 0, 0, ?4)",
+        (run_id, status, paused, finished),
+    )
+    rows.execute(
+        "INSERT INTO run_queue(run_id, status, available_at, origin_session_id, error_code, created_at, updated_at)"
+        " VALUES (?1, ?2, ?3, ?1, ?4, ?5, 0)",
+        (run_id, queue, available_at, code, created_at),
+    )
 
 
 def test_by_due_time_then_by_age(rows, clock):
@@ -61,8 +71,10 @@ def test_by_due_time_then_by_age(rows, clock):
 
 def test_what_waits_is_not_there(rows, clock):
     add(rows, "paused", clock.wall, paused=1)
-    add(rows, "stopped", clock.wall, status="parked", code="runnerNoProgress")
-    add(rows, "over", clock.wall, status="done")
+    add(rows, "stopped", clock.wall, status="running", queue="parked", code="runnerNoProgress")
+    add(rows, "asks", clock.wall, status="waiting", queue="parked")
+    add(rows, "in line", clock.wall, queue="parked")
+    add(rows, "over", clock.wall, status="completed", queue="done")
     queue = ReadyQueue(clock)
     queue.load(rows)
     assert queue.pop(set()) is None
