@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import psutil
@@ -76,63 +74,76 @@ def test_fifty_megabytes_pass_through_in_both_directions(host):
         assert server.memory_info().rss - before < 4 * FIFTY
 
 
-CGROUPS = Path("/sys/fs/cgroup/memory")
-LIMIT = 300 << 20
+GROUPS = Path("/sys/fs/cgroup")
+ROOM = 96 << 20
 EATS = """
-import os
+{enter}
 kept = []
-while True:
-    kept.append(b"m" * (8 << 20))
+try:
+    while True:
+        kept.append(b"m" * (8 << 20))
+except MemoryError:
+    os.abort()
 """
-IN_A_CGROUP = """
-import sys
-from pathlib import Path
-from tests.hostile.nodes import Host, hostile
-from tests.hostile.test_nodes_that_flood import EATS
-
-folder, home, placement = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-host = Host(folder, home, placement)
-run = host.ended(hostile(EATS), timeout=60)
-print(host.runners(run), host.view(run)["reason"])
-assert host.runners(run) == ["crashed"] * 3
-assert "SIGKILL (killed from outside; the system does that to a process that uses too much memory)" in \
-    host.view(run)["reason"]
-run.cancel()
-host.check_unnoticed(0)
-host.close()
-print("unhurt")
+INTO_A_GROUP = """
+import os
+with open({procs!r}, "w") as file:
+    file.write(str(os.getpid()))
+"""
+INTO_A_LIMIT = f"""
+import os, resource
+with open("/proc/self/statm") as file:
+    pages = int(file.read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + {ROOM},) * 2)
 """
 
 
 @pytest.fixture
-def small_memory(long_form):
-    """A memory cgroup of 300 MB, as a function that puts a process into it."""
-    if not long_form:
-        pytest.skip("whom the system kills in so small a group is not always the node: judged in the long form")
-    group = CGROUPS / f"pi-workflows-nb-{os.getpid()}"
+def small_group():
+    """The list of processes of a new, small memory cgroup, of version 1 or 2, that may not swap."""
+    first = (GROUPS / "memory").is_dir()
+    group = (GROUPS / "memory" if first else GROUPS) / f"pi-workflows-nb-{os.getpid()}"
+    limit = group / ("memory.limit_in_bytes" if first else "memory.max")
+    limit_with_swap = group / ("memory.memsw.limit_in_bytes" if first else "memory.swap.max")
+    procs = group / "cgroup.procs"
     try:
         group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(LIMIT))
-    except OSError as error:
-        pytest.skip(f"no memory cgroup can be made here: {error}")
-    yield group / "cgroup.procs"
-    until(lambda: not (group / "cgroup.procs").read_text().split())
+        limit.write_text(str(ROOM))
+        if limit_with_swap.exists():
+            limit_with_swap.write_text(str(ROOM) if first else "0")
+        subprocess.run(["sh", "-c", 'echo $$ > "$0"', procs], stderr=subprocess.PIPE, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        if group.exists():
+            group.rmdir()
+        pytest.skip(f"only a limit of its own can end the node: no memory cgroup can be made or entered here ({error})")
+    yield procs
+    until(lambda: not procs.read_text().split())
     group.rmdir()
 
 
-def test_a_node_that_eats_memory_until_it_is_killed_hurts_only_itself(tmp_path, state_folder, placement, small_memory):
-    # The whole house is in the group, so that the system must choose whom to kill.
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(IN_A_CGROUP), str(tmp_path / "host"), str(state_folder), placement],
-        preexec_fn=lambda: small_memory.write_text(str(os.getpid())),
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("unhurt\n")
+def test_a_node_that_eats_memory_until_the_system_kills_it_hurts_only_itself(host, small_group):
+    # The node alone is in the group, so that nobody else can be chosen.
+    run = host.ended(hostile(EATS.format(enter=INTO_A_GROUP.format(procs=str(small_group)))), timeout=60)
+    assert "SIGKILL (killed from outside; the system does that to a process that uses too" in host.view(run)["reason"]
+    assert host.runners(run) == ["crashed"] * 3
+    run.cancel()
+
+
+def test_a_node_that_eats_memory_until_it_gets_none_and_gives_up_hurts_only_itself(host):
+    run = host.ended(hostile(EATS.format(enter=INTO_A_LIMIT)), timeout=60)
+    assert "SIGABRT (native code gave up) while node bad ran" in host.view(run)["reason"]
+    assert host.runners(run) == ["crashed"] * 3
+    run.cancel()
+
+
+def test_when_memory_is_short_the_system_would_rather_kill_a_runner_than_who_serves_it(host):
+    runner = psutil.Process(host.pid(host.neighbour))
+    served_by = [runner.parent(), psutil.Process(host.server.status()["pid"])]
+
+    def adjustment(process):
+        return int(Path(f"/proc/{process.pid}/oom_score_adj").read_text())
+
+    assert [adjustment(runner)] * 2 == [min(1000, adjustment(process) + 500) for process in served_by]
 
 
 def test_a_node_that_runs_into_a_limit_of_its_own_fails_with_its_lines(host):
