@@ -5,8 +5,10 @@ A link without a connection reads the file and can change nothing.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from pi_workflows_nb.server import live_view
 from pi_workflows_nb.wire import errors
 from pi_workflows_nb.wire.errors import ConflictError, PiWorkflowsError, ServerStoppedError, StateFileError
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pi_workflows_nb.wire.client_messages import Response
+    from pi_workflows_nb.wire.client_messages import Farewell, Response
 
     from .reader import Reader
 
@@ -31,12 +33,28 @@ class Connection(Protocol):
         """The process that serves."""
 
     @property
+    def server_id(self) -> str:
+        """The server's own id."""
+
+    @property
     def placement(self) -> str:
-        """`thread` or `process`."""
+        """`thread` (in this kernel), `process` (in one of its own), or `kernel` (in another kernel)."""
+
+    @property
+    def owner(self) -> bool:
+        """Whether this kernel has started the server."""
 
     @property
     def alive(self) -> bool:
-        """Whether the server serves."""
+        """Whether the server serves, or another will in a moment."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it answers at once."""
+
+    @property
+    def farewell(self) -> Farewell | None:
+        """How the server has ended; None while it serves, and when it ended without a word."""
 
     def request(
         self,
@@ -99,13 +117,17 @@ class Link:
         raise refusal(response, operation)
 
     def view(self, run_id: str) -> dict[str, Any] | None:
-        """What the server says of a run; None when no server is there to ask."""
-        if self.connection is None:
-            return None
-        try:
-            return self.ask("run.status", {}, run_id=run_id).receipt
-        except ServerStoppedError:
-            return None
+        """The live view of a run: from the server, and from the file when no server is there to ask.
+
+        None, or `NotFoundError`, where there is no such run.
+        """
+        if self.connection is not None:
+            try:
+                return self.ask("run.status", {}, run_id=run_id).receipt
+            except ServerStoppedError:
+                pass
+        with self.reader.snapshot() as connection:
+            return live_view.read_only(connection, run_id, time.time_ns() // 1_000_000)
 
 
 def refusal(response: Response, operation: str) -> PiWorkflowsError:

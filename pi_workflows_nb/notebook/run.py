@@ -44,7 +44,7 @@ _CHAIN: Final = """
     SELECT run_id FROM (SELECT * FROM up UNION SELECT * FROM down) ORDER BY depth
 """
 _END: Final = """
-    SELECT r.status, r.paused, o.content, e.content FROM runs r LEFT JOIN blobs o ON o.blob_hash = r.final_output_hash
+    SELECT r.status, o.content, e.content FROM runs r LEFT JOIN blobs o ON o.blob_hash = r.final_output_hash
     LEFT JOIN blobs e ON e.blob_hash = r.error_hash WHERE r.run_id = ?
 """
 _OUTPUT_OF: Final = """
@@ -88,12 +88,13 @@ class Run(RunFrames):
 
         What the server says; when it has stopped, what the file says.
         """
-        leaf = self._leaf
-        view = self._link.view(leaf)
-        if view is not None:
-            return str(view["status"])
-        status, paused, _, _ = self._end(leaf)
-        return run_picture.shown_status(status, paused)
+        return str(self._view(self._leaf)["status"])
+
+    def _view(self, run_id: str) -> dict[str, Any]:
+        view = self._link.view(run_id)
+        if view is None:
+            raise NotFoundError(f"run {run_id} is not in the file any more")
+        return view
 
     @property
     def output(self) -> Any:
@@ -102,16 +103,16 @@ class Run(RunFrames):
         `RunFailed` (with the traceback of the node's code) when it failed or timed out, `RunCancelled`, `NotFinished`.
         """
         leaf = self._leaf
-        status, paused, output, error = self._end(leaf)
+        status, output, error = self._end(leaf)
         if status == "completed":
             return None if output is None else decoded(output)
         if status in {"failed", "timed_out"}:
             raise RunFailed(f"run {leaf} {status.replace('_', ' ')}\n\n{message(error) or 'no error was recorded'}")
         if status == "cancelled":
             raise RunCancelled(f"run {leaf} was cancelled")
-        raise NotFinished(
-            f"run {leaf} is {run_picture.shown_status(status, paused)}: {self._what_next(status, paused)}"
-        )
+        view = self._view(leaf)
+        what_next = view["reason"] if view["needsPerson"] and view["reason"] else "run.wait() waits for its end"
+        raise NotFinished(f"run {leaf} is {view['status']}: {what_next}")
 
     def output_of(self, node: str) -> Any:
         """The accepted output of a node, decoded JSON; of several visits the last one's.
@@ -134,7 +135,7 @@ class Run(RunFrames):
     @property
     def error(self) -> str | None:
         """The text of the error that ended the run, with the traceback of the node's code; None without one."""
-        return message(self._end(self._leaf)[3])
+        return message(self._end(self._leaf)[2])
 
     @property
     def input(self) -> Any:
@@ -157,17 +158,11 @@ class Run(RunFrames):
             raise NotFoundError(f"run {self.id} is not in the file any more")
         return row
 
-    def _end(self, run_id: str) -> tuple[str, int, bytes | None, bytes | None]:
+    def _end(self, run_id: str) -> tuple[str, bytes | None, bytes | None]:
         row = self._link.reader.row(_END, (run_id,))
         if row is None:
             raise NotFoundError(f"run {run_id} is not in the file any more")
         return row
-
-    @staticmethod
-    def _what_next(status: str, paused: int) -> str:
-        if paused:
-            return "run.resume() lets it go on"
-        return "run.answer(value) lets it go on" if status == "waiting" else "run.wait() waits for its end"
 
     # -- waiting --------------------------------------------------------------------------------------------------
 
@@ -288,7 +283,8 @@ class Run(RunFrames):
 
     def _picture(self) -> RunPicture | None:
         chain = self.chain
-        return run_picture.read(self._link.reader, chain[-1], chain[0], self._link.view(chain[-1]))
+        view = self._link.view(chain[-1])
+        return None if view is None else run_picture.read(self._link.reader, chain[-1], chain[0], view)
 
     def __repr__(self) -> str:
         try:

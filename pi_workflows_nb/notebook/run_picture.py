@@ -55,8 +55,8 @@ class RunPicture:
 
 
 _RUN: Final = """
-    SELECT d.workflow_name, r.title, r.status, r.paused, r.status_detail, r.created_at, r.finished_at, b.content,
-           e.content, (SELECT max(step_index) + 1 FROM run_steps s WHERE s.run_id = r.run_id), root.created_at
+    SELECT d.workflow_name, r.title, r.finished_at, b.content, e.content,
+           (SELECT max(step_index) + 1 FROM run_steps s WHERE s.run_id = r.run_id), root.created_at
     FROM runs r JOIN workflow_definitions d USING (definition_digest) JOIN blobs b ON b.blob_hash = d.definition_hash
     LEFT JOIN blobs e ON e.blob_hash = r.error_hash
     JOIN runs root ON root.run_id = ?2
@@ -76,48 +76,35 @@ _PATH: Final = """
 """
 
 
-def read(reader: Reader, run_id: str, root: str, view: dict[str, Any] | None = None) -> RunPicture | None:
-    """The picture of a run whose chain began with `root`; None where the file has no such run.
-
-    `view` is what the server says of it; without one the status comes from the rows alone.
-    """
+def read(reader: Reader, run_id: str, root: str, view: dict[str, Any]) -> RunPicture | None:
+    """The picture of a run whose chain began with `root`, as its live view says it stands; None where there is none."""
     with reader.snapshot() as connection:
         row = connection.execute(_RUN, (run_id, root)).fetchone()
         if row is None:
             return None
         attempts = connection.execute(_ATTEMPTS, (run_id,)).fetchall()
         path = [node for (node,) in connection.execute(_PATH, (run_id, PATH_STEPS)).fetchall()][::-1]
-    workflow, title, status, paused, detail, _, finished_at, snapshot, error, steps, created_at = row
-    shown = view["status"] if view is not None else shown_status(status, paused)
+    workflow, title, finished_at, snapshot, error, steps, created_at = row
     picture = RunPicture(
         run_id=run_id,
         workflow=workflow,
         title=title,
-        status=shown,
-        reason=view["reason"] if view is not None else detail,
+        status=view["status"],
+        reason=view["reason"],
         error=message(error),
         steps=steps or 0,
         created_at=created_at,
-        finished_at=finished_at if status in TERMINAL else None,
+        finished_at=finished_at if view["status"] in TERMINAL else None,
         graph=graph_of(canonical_json.decode(snapshot)),
     )
     for node, node_status, started, finished, count, _ in attempts:
         picture.nodes[node] = NodePicture(node_status, count, started, finished)
-        if node_status in {"pending", "running", "waiting"}:
-            picture.current = node
-    if status == "waiting" and path and picture.current is None:
-        picture.current = path[-1]
-        picture.nodes[path[-1]].status = "waiting"
+    picture.current = view["currentNode"]
+    waits_at = (view["waitingFor"] or {}).get("nodeId")
+    if picture.current is None and waits_at in picture.nodes:
+        picture.current = waits_at
+        picture.nodes[waits_at].status = "waiting"
     if picture.current is not None and (not path or path[-1] != picture.current):
         path.append(picture.current)
     picture.taken = set(itertools.pairwise(path))
     return picture
-
-
-def shown_status(status: str, paused: int) -> str:
-    """The status of a run by its rows alone, for a file that nobody serves: nothing of it is running."""
-    if status in TERMINAL:
-        return status
-    if paused:
-        return "paused"
-    return "waiting" if status == "waiting" else "queued"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .link import Connection
 
 MODES: Final = ("headless", "interactive")
+PLACES: Final = {"kernel": "another kernel", "process": "a process of its own", "thread": "this kernel"}
 
 
 class Status(dict[str, Any]):
@@ -45,7 +46,8 @@ class Status(dict[str, Any]):
 class Server(FileAccess):
     """The server of a state file, wherever it runs; `pw.start()` gives one.
 
-    As a context manager it stops at the end. Frames show the runs of its project; `project="*"` shows all of the file.
+    As a context manager it stops at the end, unless it was not started by this kernel. Frames show the runs of its
+    project; `project="*"` shows all of the file.
     """
 
     def __init__(self, connection: Connection, *, project: Path, session: str | None, home: Path) -> None:
@@ -64,7 +66,7 @@ class Server(FileAccess):
 
     @property
     def placement(self) -> str:
-        """`thread` when the server lives in this kernel, `process` when it has a process of its own."""
+        """Where the server lives now: `thread` (this kernel), `process` (one of its own), `kernel` (another kernel)."""
         return self._connection.placement
 
     @property
@@ -171,14 +173,20 @@ class Server(FileAccess):
         return Status({_snake(name): value for name, value in receipt.items()})
 
     def stop(self) -> None:
-        """Stop the server: runners end, their runs wait for the next start. Frames and finished runs stay readable."""
-        from . import run_view
+        """Stop the server, for every kernel: runners end, their runs wait for the next start.
 
-        self._close_database()
+        Frames and finished runs stay readable.
+        """
         try:
             self._connection.stop_server()
         except ServerStoppedError:
             pass
+        self._leave()
+
+    def _leave(self) -> None:
+        from . import run_view
+
+        self._close_database()
         self._connection.close()
         run_view.settle(self._link)
 
@@ -193,7 +201,10 @@ class Server(FileAccess):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop()
+        if self._connection.owner:
+            self.stop()
+        else:
+            self._leave()
 
     # -- showing ----------------------------------------------------------------------------------------------------
 
@@ -207,7 +218,7 @@ class Server(FileAccess):
             status = self.status()
         except PiWorkflowsError:
             return "stopped", [*facts, ("to go on", "pw.start() serves the file again")]
-        place = "this kernel" if self.placement == "thread" else "a process of its own"
+        place = PLACES[self.placement]
         facts += [
             ("server", f"in {place} (pid {status.get('pid')}), epoch {status.get('epoch')}"),
             ("runners", f"{status.get('runners')} of {status.get('max_runners')}"),

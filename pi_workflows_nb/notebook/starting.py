@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..state import admission
-from ..state.database import Database
-from ..wire.errors import ServerRunningError, ServerStoppedError, StateFileError
+from ..wire.errors import StateFileError
 
 if TYPE_CHECKING:
+    from .attachment import Attachment
     from .server import Server
 
 _servers: dict[tuple[int, Path], tuple[Any, dict[Path, Server]]] = {}
-RACE_SECONDS = 1.0
 LOCAL_FOLDERS = (Path("/var/tmp"),)  # noqa: S108 - the folder made in it is private
 
 
@@ -46,7 +44,7 @@ def start(
     preload: tuple[str, ...] = (),
     max_runners: int | None = None,
 ) -> Server:
-    """Serve a state file from this kernel, or attach to the server process that serves it already.
+    """Serve a state file, or attach to the server that serves it already, in another kernel or a process of its own.
 
     `database` is a path, `"local"` for a file on a local disk, or None for `state.sqlite` in the state folder; the file
     is made where there is none. `project` is the folder whose workflows and runs this is about, by default the working
@@ -54,8 +52,11 @@ def start(
     process of its own. `preload` names modules that every runner shall have imported already. At most `max_runners`
     runs execute at once, by default two for each core.
 
+    When the server dies, this kernel tries to serve in its place, as placed, and so does every other one that is
+    attached; one of them wins, and all objects go on with it. A server that was stopped stays so.
+
     Called again for the same file and project it gives the same object. Errors: `StateFileError` for a file that cannot
-    be served, `ServerRunningError` when another kernel serves it.
+    be served, `ServerRunningError` when a server holds it that cannot be reached, such as one of another state folder.
     """
     if server not in ("thread", "process"):
         raise StateFileError(f'server={server!r}: say "thread" (in this kernel) or "process" (in a process of its own)')
@@ -79,7 +80,7 @@ def start(
             "preload": list(preload),
             "runAhead": int(os.environ.get("PI_WORKFLOWS_NB_RUN_AHEAD", "16")),
         }
-        connection = _attach(path, home, folder) or _serve(server, path, home, folder, options)
+        connection = connect(server, path, home, folder, options)
         known = _servers[os.getpid(), path] = (connection, {})
     connection, by_project = known
     if folder not in by_project:
@@ -101,56 +102,14 @@ def _made(home: Path) -> Path:
     return home
 
 
-def _serve(server: str, path: Path, home: Path, project: Path, options: dict[str, Any]) -> Any:
-    try:
-        if server == "thread":
-            return _in_thread(path, home, project, options)
-        return _in_process(path, home, project, options)
-    except ServerRunningError:
-        # It may have won by a moment, and opens its socket just now. One inside a kernel opens none.
-        give_up = time.monotonic() + RACE_SECONDS
-        while (connection := _attach(path, home, project)) is None:
-            if time.monotonic() > give_up:
-                raise
-            time.sleep(0.02)
-        return connection
+def connect(placement: str, path: Path, home: Path, project: Path, options: dict[str, Any]) -> Attachment:
+    """The way to the server of a file: to the one that serves it already, or to one started now, as placed."""
+    from .attachment import Attachment
+    from .place import Place
 
-
-def _attach(path: Path, home: Path, project: Path) -> Any:
-    from ..client.connection import SocketConnection
-    from ..wire.sockets import socket_path
-
-    where = socket_path(path, home)
-    if not where.exists():
-        return None
-    try:
-        return SocketConnection(where, path, project)
-    except ServerStoppedError:
-        return None
-
-
-def _in_thread(path: Path, home: Path, project: Path, options: dict[str, Any]) -> Any:
-    from ..server.local_connection import LocalConnection
-    from ..server.options import Options
-    from ..server.thread import ServerThread
-
-    thread = ServerThread(path, home, Options.of_json(options, in_kernel=True))
-    thread.start()
-    return LocalConnection(thread, project)
-
-
-def _in_process(path: Path, home: Path, project: Path, options: dict[str, Any]) -> Any:
-    from ..client.connection import SocketConnection
-    from ..client.launching import start_server
-
-    Database.look_at(path)
-    try:
-        where, process = start_server(path, home, options)
-    except OSError as error:
-        raise StateFileError(
-            f"{path} cannot be served ({error}): make room and its folder writable, or choose another path"
-        ) from error
-    return SocketConnection(where, path, project, process=process)
+    attachment = Attachment(Place(path, home, project, placement, options))
+    attachment.open()
+    return attachment
 
 
 def _load_magics() -> None:

@@ -22,17 +22,11 @@ SLICE: Final = 0.2
 ASK_EVERY: Final = 2.0
 
 
-def needs_a_person(view: dict[str, Any]) -> bool:
-    """Whether nothing more happens to the run before somebody acts."""
-    status = view["status"]
-    return status in {"waiting", "ambiguous", "paused"} or (status == "queued" and "resume" in view["controls"])
-
-
 def settled(view: dict[str, Any], until: str | None) -> bool:
     """Whether a wait is over: at the end of the run, or, unless `until` is `end`, when it needs a person."""
     if view["continuedBy"] is not None:
         return False
-    return view["status"] in TERMINAL or (until != "end" and needs_a_person(view))
+    return view["status"] in TERMINAL or (until != "end" and view["needsPerson"])
 
 
 class Watch:
@@ -88,7 +82,9 @@ class Watch:
             self.start()
             return
         now = time.monotonic()
-        if not self._connection.alive or now - self._asked >= ASK_EVERY:
+        # While one server takes over from another, nobody can be asked; then the subscription tells.
+        due = self._connection.ready and now - self._asked >= ASK_EVERY
+        if not self._connection.alive or due:
             self._asked = now
             response = self._connection.request("run.status", {}, run_id=self.run_id)
             if response.receipt is not None and response.outcome in {"accepted", "adopted"}:

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from ..wire.errors import PiWorkflowsError
 from ..wire.sockets import socket_path
-from .listener import Listener
 from .options import Options
 from .server import WorkflowServer
 
@@ -47,29 +46,22 @@ def _say(line: dict[str, Any]) -> None:
 async def _serve(database: Path, home: Path, given: dict[str, Any]) -> None:
     server = WorkflowServer(database, home, Options.of_json(given, in_kernel=False))
     await server.start()
-    listener = Listener(server, socket_path(server.path, home))
-    try:
-        await listener.start()
-    except BaseException:
-        await server.stop()
-        raise
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.request_stop)
     _say({"socket": str(socket_path(server.path, home))})
-    watch = asyncio.create_task(_end_when_alone(server, listener)) if given["endWhenAlone"] else None
+    watch = asyncio.create_task(_end_when_alone(server)) if given["endWhenAlone"] else None
     await server.wait_stopped()
     if watch is not None:
         watch.cancel()
-    await listener.stop()
 
 
-async def _end_when_alone(server: WorkflowServer, listener: Listener) -> None:
+async def _end_when_alone(server: WorkflowServer) -> None:
     alone_since: float | None = server.clock.monotonic()
     while True:
         await asyncio.sleep(0.5)
         now = server.clock.monotonic()
-        if listener.kernels:
+        if server.listener.clients:
             alone_since = None
         elif alone_since is None:
             alone_since = now

@@ -10,7 +10,8 @@ from typing import Any, Final
 from msgspec import Raw
 
 from ..wire import identities
-from ..wire.client_messages import Request, Response
+from ..wire.client_messages import Farewell, Request, Response
+from ..wire.errors import ServerStoppedError
 from .contents import Transfers
 from .requests import Requests
 from .server import WorkflowServer
@@ -21,19 +22,31 @@ class LocalConnection:
     """A client of the server thread of this process."""
 
     placement: Final = "thread"
+    owner: Final = True
 
-    def __init__(self, thread: ServerThread, project: Path) -> None:
+    def __init__(self, thread: ServerThread, project: Path, client_id: str | None = None) -> None:
         self._thread = thread
         self.database = thread.server.path
         self.project = project
         self.server_pid = os.getpid()
-        self._client_id = f"kernel:{identities.new_id()}"
+        self.server_id = thread.server.ownership.server_id
+        self._client_id = client_id or f"kernel:{identities.new_id()}"
         self._requests = Requests(thread.server, Transfers(thread.server.transfers, "local"))
 
     @property
     def alive(self) -> bool:
         """Whether the server serves."""
         return self._thread.alive
+
+    @property
+    def ready(self) -> bool:
+        """Whether it answers at once."""
+        return self._thread.alive
+
+    @property
+    def farewell(self) -> Farewell | None:
+        """How the server has ended; None while it serves."""
+        return None if self._thread.alive else self._thread.server.farewell
 
     def request(
         self,
@@ -56,7 +69,9 @@ class LocalConnection:
             run_id=run_id,
         )
 
-        async def handle(_: WorkflowServer) -> Response:
+        async def handle(server: WorkflowServer) -> Response:
+            if server.stopping:
+                raise ServerStoppedError("the server is stopping: pw.start() starts one on the same file")
             return await self._requests.handle(request)
 
         return self._thread.call(handle)
@@ -74,8 +89,8 @@ class LocalConnection:
         return lambda: self._thread.post(lambda server: server.subscriptions.remove(run_id, callback))
 
     def on_stopped(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, on the server's thread, when the server has stopped."""
-        self._thread.post(lambda server: server.on_stopped.append(callback))
+        """Have `callback` called, on the server's thread, when the server has stopped; at once when it has already."""
+        self._thread.on_stopped(callback)
 
     def stop_server(self) -> None:
         """Stop the server; runs wait for the next start."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import contextlib
 import sqlite3
 from collections.abc import Callable
@@ -11,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ..state import commands, run_effects, runs, transitions
+from ..state import blobs, commands, places, run_effects, runs, transitions, waits
 from ..wire import canonical_json, identities
-from ..wire.client_messages import ClientOutcome, Request, Response
+from ..wire.client_messages import ClientOutcome, Request, Response, RunList
 from ..wire.errors import (
     ConflictError,
     NotFoundError,
@@ -22,29 +24,49 @@ from ..wire.errors import (
     SessionRequiredError,
     SourceError,
     StaleClaimError,
+    StaleResourceError,
     StateUnavailableError,
     WorkflowInputError,
 )
+from ..wire.runner_messages import PART_BYTES, ContentRead, ContentRef
 from ..workflows import discovery, sources
-from . import inspecting
+from . import answers, inspecting
 from .committer import Transaction
 from .contents import Transfers
 
 if TYPE_CHECKING:
     from .server import WorkflowServer
 
-NOT_YET: Final = frozenset(
-    {
-        "run.restart", "run.changeSettings", "decision.answer", "interaction.submit", "interaction.update",
-        "workflowMessage.reportBranch", "workflowTurn.report", "sessionView.clearTerminal", "followUp.queue",
-        "followUp.remove", "session.record", "channel.reload", "channel.recover", "resourceManager.list",
-        "resourceManager.get", "resourceManager.apply", "resourceManager.reconcile", "resourceManager.delete",
-        "state.backup", "state.prune",
-    }
-)  # fmt: skip
+_SESSIONS: Final = "the sessions of notebooks are not served by this version"
+_MANAGERS: Final = "resource managers are not served by this version"
+_STATE: Final = "it is not served by this version; server.verify() and a copy of the stopped file do for now"
+NOT_YET: Final = {
+    "run.changeSettings": "settings are not served by this version",
+    "decision.answer": _SESSIONS,
+    "interaction.submit": _SESSIONS,
+    "interaction.update": _SESSIONS,
+    "workflowMessage.reportBranch": _SESSIONS,
+    "workflowTurn.report": _SESSIONS,
+    "sessionView.clearTerminal": _SESSIONS,
+    "followUp.queue": _SESSIONS,
+    "followUp.remove": _SESSIONS,
+    "session.record": _SESSIONS,
+    "channel.reload": "channels of the original are shown, not served",
+    "channel.recover": "channels of the original are shown, not served",
+    "resourceManager.list": _MANAGERS,
+    "resourceManager.get": _MANAGERS,
+    "resourceManager.apply": _MANAGERS,
+    "resourceManager.reconcile": _MANAGERS,
+    "resourceManager.delete": _MANAGERS,
+    "state.backup": _STATE,
+    "state.prune": _STATE,
+}
+"""Operations whose subject comes later, each with the sentence that answers it."""
+STOP_SECONDS: Final = 2.0
 _OUTCOMES: Final[list[tuple[type[PiWorkflowsError], ClientOutcome]]] = [
     (NotFoundError, "notFound"),
     (ConflictError, "conflict"),
+    (StaleResourceError, "conflict"),
     (StaleClaimError, "claimLost"),
     (StateUnavailableError, "unavailable"),
 ]
@@ -71,12 +93,16 @@ class Requests:
             "run.pause": self._pause,
             "run.resume": self._resume,
             "run.cancel": self._cancel,
+            "run.restart": self._restart,
             "run.status": self._status,
             "run.list": self._list,
             "checkpoint.answer": self._answer,
+            "checkpoint.signal": self._signal,
             "effect.confirm": self._effect,
             "effect.retry": self._effect,
             "server.status": self._server_status,
+            "server.stop": self._stop,
+            "content.read": self._content,
         }
 
     async def handle(self, request: Request) -> Response:
@@ -90,8 +116,9 @@ class Requests:
             return _response(request, "unavailable", error=f"StateUnavailableError: {request.operation}: {error}")
         except PiWorkflowsError as error:
             outcome: ClientOutcome = next((name for kind, name in _OUTCOMES if isinstance(error, kind)), "rejected")
-            return _response(request, outcome, error=f"{type(error).__name__}: {error}")
-        except (KeyError, TypeError, ValueError) as error:
+            revision = self._present_revision(request) if isinstance(error, StaleResourceError) else None
+            return _response(request, outcome, error=f"{type(error).__name__}: {error}", revision=revision)
+        except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
             return _response(
                 request, "rejected", error=f"ProtocolError: malformed payload of {request.operation}: {error!r}"
             )
@@ -108,9 +135,16 @@ class Requests:
 
         def command(transaction: Transaction) -> Receipt:
             connection = transaction.sql()
-            earlier = commands.adopt(connection, request.client_id, request.idempotency_key, fingerprint)
+            earlier = commands.adopt(
+                connection, request.request_id, request.client_id, request.idempotency_key, fingerprint
+            )
             if earlier is not None:
-                return Receipt(earlier, run_id=earlier.get("runId"), adopted=True)
+                return Receipt(earlier.receipt, earlier.run_id, earlier.revision, adopted=True)
+            present = self._present_revision(request)
+            if request.expected_revision not in (None, present):
+                raise StaleResourceError(
+                    f"run {request.run_id} has changed: its revision is {present}, not {request.expected_revision}"
+                )
             given = apply(transaction)
             commands.record(
                 connection,
@@ -129,6 +163,10 @@ class Requests:
 
         return await server.committer.submit(command)
 
+    def _present_revision(self, request: Request) -> int | None:
+        run = None if request.run_id is None else runs.find(self._server.database.connection, request.run_id)
+        return None if run is None else run.revision
+
     # -- runs ---------------------------------------------------------------------------------------------------------
 
     async def _start(self, request: Request) -> Receipt:
@@ -138,11 +176,12 @@ class Requests:
         described = payload if "snapshot" in payload else await self._describe(payload, project, environment)
         name = described["name"]
         given = self.bytes_of(described["input"])
-        if described["mode"] == "interactive":
+        if described["mode"] == "interactive" and described.get("session") is None:
             raise SessionRequiredError(
                 f"workflow {name!r} has a node that needs this notebook's session, which is not served yet;"
                 " give agent=<a callable> to answer its agent nodes"
             )
+        session = payload.get("session") if payload.get("mode") == "interactive" else None
         frozen = self.bytes_of(described["frozen"])
         snapshot = self.bytes_of(described["snapshot"])
         source = described["source"]
@@ -163,8 +202,9 @@ class Requests:
                 launch_options=options,
                 source=source,
                 frozen=frozen,
-                session_id=f"headless:{run_id}",
+                session_id=session or f"{places.HEADLESS}{run_id}",
                 title=described.get("title"),
+                mode="headless" if session is None else "interactive",
             )
             revision = runs.create(connection, new, now)
             transaction.changed.add(run_id)
@@ -237,7 +277,7 @@ class Requests:
             transaction.changed.add(run_id)
             return Receipt({"runId": run_id}, run_id, run.revision)
 
-        given = await self._command(request, _fingerprint(request), pause)
+        given = await self._command(request, self._fingerprint(request), pause)
         self._end_runner(run_id)
         return given
 
@@ -249,7 +289,7 @@ class Requests:
             transaction.changed.add(run_id)
             return Receipt({"runId": run_id}, run_id, run.revision)
 
-        given = await self._command(request, _fingerprint(request), resume)
+        given = await self._command(request, self._fingerprint(request), resume)
         self._server.wake(run_id)
         return given
 
@@ -257,13 +297,15 @@ class Requests:
         run_id = _run_id(request)
 
         def cancel(transaction: Transaction) -> Receipt:
-            run = transitions.cancel(
-                transaction.sql(), run_id, transaction.now, request.client_id, "the run was cancelled"
-            )
+            connection = transaction.sql()
+            first = commands.of_run(connection, run_id, "run.cancel")
+            if first is not None and runs.read(connection, run_id).status == "cancelled":
+                return Receipt(first.receipt, run_id, first.revision, adopted=True)
+            run = transitions.cancel(connection, run_id, transaction.now, request.client_id, "the run was cancelled")
             transaction.changed.add(run_id)
             return Receipt({"runId": run_id}, run_id, run.revision)
 
-        given = await self._command(request, _fingerprint(request), cancel)
+        given = await self._command(request, self._fingerprint(request), cancel)
         self._end_runner(run_id)
         return given
 
@@ -279,45 +321,53 @@ class Requests:
         return Receipt(view, request.run_id, view["revision"])
 
     async def _list(self, request: Request) -> Receipt:
-        limit = int(request.payload.get("limit", 100))
-        connection = self._server.database.connection
-        ids = connection.execute("SELECT run_id FROM runs ORDER BY created_at DESC LIMIT ?", (limit,)).fetchall()
-        return Receipt({"runs": [self._server.view(run_id) for (run_id,) in ids]})
+        asked = msgspec.convert(request.payload, RunList)
+        return Receipt({"runs": self._server.run_list(asked.limit, asked.project)})
 
     async def _answer(self, request: Request) -> Receipt:
         run_id = _run_id(request)
-        server = self._server
-        answer = self.bytes_of(request.payload["value"])
-        connection = server.database.connection
-        view = server.view(run_id)
-        if view is None:
-            raise NotFoundError(f"no run {run_id!r} in this state file; server.runs() lists what it holds")
-        waiting = view["waitingFor"]
-        if waiting is not None and waiting["kind"] == "checkpoint":
-            question = {
-                "name": view["workflow"],
-                "nodeId": waiting["nodeId"],
-                "op": "validate",
-                "source": canonical_json.decode(runs.frozen_source(connection, run_id)),
-                "value": canonical_json.decode(answer),
-            }
-            project = connection.execute(
-                "SELECT canonical_path FROM projects JOIN runs USING (project_id) WHERE run_id = ?", (run_id,)
-            ).fetchone()
-            result = await inspecting.ask(server, question, server.environments.get(run_id), project[0])
-            answer = canonical_json.encode(result["value"])
+        earlier = self._earlier(request)
+        value = self.bytes_of(request.payload["value"])
+        answer = value if earlier else await answers.accepted(self._server, run_id, value)
 
         def go_on(transaction: Transaction) -> Receipt:
-            cursor, now = transaction.sql(), transaction.now
-            parent = runs.read(cursor, run_id)
-            continuation = identities.new_run_id(view["workflow"], now)
-            runs.create_continuation(cursor, parent, continuation, answer, now)
-            transaction.changed |= {run_id, continuation}
-            if run_id in server.environments:
-                server.environments[continuation] = server.environments[run_id]
+            continuation = answers.give(self._server, transaction, run_id, answer)
             return Receipt({"runId": continuation}, continuation, 1)
 
-        return await self._command(request, _fingerprint(request), go_on)
+        return await self._command(request, self._fingerprint(request), go_on)
+
+    async def _signal(self, request: Request) -> Receipt:
+        payload = request.payload
+        project, name = identities.project_id(payload["project"]), payload["name"]
+        value = self.bytes_of(payload["value"])
+        given = {} if self._earlier(request) else await answers.events(self._server, project, name, value)
+
+        def tell(transaction: Transaction) -> Receipt:
+            waiting = {one.run_id for one in waits.for_event(transaction.sql(), project, name, transaction.now)}
+            answered = {
+                run_id: answers.give(self._server, transaction, run_id, answer)
+                for run_id, answer in given.items()
+                if run_id in waiting
+            }
+            return Receipt({"answered": len(answered), "continuations": answered, "signal": name})
+
+        return await self._command(request, self._fingerprint(request), tell)
+
+    async def _restart(self, request: Request) -> Receipt:
+        run_id = _run_id(request)
+
+        def restart(transaction: Transaction) -> Receipt:
+            new_id = transitions.restart(transaction.sql(), run_id, transaction.now)
+            transaction.changed |= {run_id, new_id}
+            answers.inherit_environment(self._server, run_id, new_id)
+            return Receipt({"runId": new_id}, new_id, 1)
+
+        return await self._command(request, self._fingerprint(request), restart)
+
+    def _earlier(self, request: Request) -> bool:
+        """Whether the request has a receipt already, which its subject, changed since, must not refuse."""
+        connection = self._server.database.connection
+        return commands.known(connection, request.client_id, request.idempotency_key)
 
     async def _effect(self, request: Request) -> Receipt:
         action = request.operation.removeprefix("effect.")
@@ -340,18 +390,50 @@ class Requests:
             transaction.changed.add(effect.run_id)
             return Receipt({"effectId": effect_id, "runId": effect.run_id}, effect.run_id, run.revision)
 
-        given = await self._command(request, _fingerprint(request), recover)
+        given = await self._command(request, self._fingerprint(request), recover)
         if given.run_id is not None:
             self._server.wake(given.run_id)
         return given
 
+    # -- the server ---------------------------------------------------------------------------------------------------
+
     async def _server_status(self, _: Request) -> Receipt:
         return Receipt(self._server.status())
+
+    async def _stop(self, request: Request) -> Receipt:
+        try:
+            given = await asyncio.wait_for(
+                self._command(request, self._fingerprint(request), lambda _: Receipt({})), STOP_SECONDS
+            )
+        except (StateUnavailableError, TimeoutError):
+            given = Receipt({})  # a full disk keeps nobody from stopping
+        if not given.adopted:
+            asyncio.get_running_loop().call_soon(self._server.request_stop)
+        return given
+
+    async def _content(self, request: Request) -> Receipt:
+        wish = msgspec.convert(request.payload, ContentRead)
+        part = blobs.read_part(self._server.database.connection, bytes.fromhex(wish.sha256), wish.offset, PART_BYTES)
+        return Receipt({"base64": base64.b64encode(part).decode()})
+
+    def _fingerprint(self, request: Request) -> bytes:
+        """What makes two requests equal: operation, run and payload, a value by its bytes, however it was sent."""
+        payload = {
+            name: self._digest_of(value) if _is_value(value) else value
+            for name, value in request.payload.items()
+            if name != "environment"
+        }
+        return identities.fingerprint({"operation": request.operation, "payload": payload, "runId": request.run_id})
+
+    def _digest_of(self, value: dict[str, Any]) -> str:
+        if "content" in value:
+            return msgspec.convert(value["content"], ContentRef).sha256
+        return identities.sha256_hex(self.bytes_of(value))
 
 
 def _not_served(request: Request) -> Response:
     if request.operation in NOT_YET:
-        return _response(request, "unavailable", error=f"{request.operation} is not served by this version")
+        return _response(request, "unavailable", error=f"{request.operation}: {NOT_YET[request.operation]}")
     return _response(request, "rejected", error=f"{request.operation[:80]} is not an operation")
 
 
@@ -361,16 +443,13 @@ def _run_id(request: Request) -> str:
     return request.run_id
 
 
-def _fingerprint(request: Request) -> bytes:
-    payload = {key: value for key, value in request.payload.items() if key != "environment"}
-    return identities.fingerprint({"operation": request.operation, "payload": _plain(payload), "runId": request.run_id})
-
-
-def _plain(payload: dict[str, Any]) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(payload))
+def _is_value(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and not value.keys().isdisjoint({"content", "inline"})
 
 
 def _stored_operation(operation: str) -> str:
+    if operation == "checkpoint.signal":
+        return "checkpoint.answer"
     return "channel.recover" if operation.startswith("effect.") else operation
 
 

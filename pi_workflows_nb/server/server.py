@@ -10,15 +10,16 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from ..state import runners, runs, server_row, transitions
 from ..state.database import Database
 from ..wire import canonical_json, identities
+from ..wire.client_messages import Farewell
 from ..wire.errors import PiWorkflowsError, StaleClaimError, StateFileError, StateUnavailableError
 from ..wire.runner_messages import encode
+from ..wire.sockets import socket_path
 from ..workflows import sources
 from . import launch as launching
 from . import ownership, recovery
@@ -26,9 +27,11 @@ from .clock import LATE_SECONDS, Clock, Drift, Lateness, SystemClock
 from .committer import Committer, Transaction
 from .courtesy import Courtesy
 from .launch import Launch
-from .live_view import live_view
+from .listener import Listener
+from .live_view import live_view, run_list
 from .nursery import Nursery, NurseryEndedError
 from .options import Options
+from .processes import ProcessRegistry
 from .ready_queue import ReadyQueue
 from .subscriptions import Subscriptions
 from .upkeep import Upkeep
@@ -55,19 +58,22 @@ class WorkflowServer:
         self.signing_key = sources.signing_key(home)
         self.environments: dict[str, dict[str, str]] = {}
         self.supervisors: dict[str, WorkflowRunnerSupervisor | None] = {}
+        self.processes = ProcessRegistry()
         self.lateness = Lateness()
         self.drift = Drift()
         self.nursery: Nursery
         self.database: Database
         self.ownership: server_row.Ownership
         self.committer: Committer
-        self.on_stopped: list[Callable[[], None]] = []
         self._ready = ReadyQueue(self.clock)
         self._wake = asyncio.Event()
         self._stopping = False
         self._owns = False
         self._replacing = False
         self._stopped = asyncio.Event()
+        self.serving = asyncio.Event()
+        self.farewell: Farewell = "lost"
+        self.listener = Listener(self, socket_path(path, home))
         self._tasks: set[asyncio.Task[Any]] = set()
         self.subscriptions = Subscriptions(self.view, self.clock)
         self._verified: set[str] = set()
@@ -107,10 +113,16 @@ class WorkflowServer:
         )
         self._owns = True
         try:
+            # Before the recovery, so that those who look for the new owner find it at once; it answers after it.
+            await self.listener.start()
             await recovery.recover(self)
         except BaseException:
+            self.listener.close_door()
             await self._give_back()
+            self.listener.stop(self.farewell)
             raise
+        self.farewell = "stopped"
+        self.serving.set()
         self._ready.load(self.database.connection)
         self._spawn_task(self._schedule())
         self._spawn_task(Upkeep(self).run())
@@ -132,13 +144,18 @@ class WorkflowServer:
             await self.nursery.stop()
             raise
 
-    async def stop(self) -> None:
-        """End all runners, park their runs, give the file back. A second call waits for the first."""
+    async def stop(self, farewell: Farewell = "stopped") -> None:
+        """End all runners, park their runs, give the file back. A second call waits for the first.
+
+        `farewell` is what clients hear: whether somebody stopped the server, or they may serve in its place.
+        """
         if self._stopping:
             await self._stopped.wait()
             return
         self._stopping = True
+        self.farewell = farewell
         self._wake.set()
+        self.listener.close_door()
         for supervisor in list(self.supervisors.values()):
             if supervisor is not None:
                 supervisor.stop("cancelled")
@@ -149,9 +166,9 @@ class WorkflowServer:
             if task is not asyncio.current_task():
                 task.cancel()
         self._restore_switch_interval()
+        self.subscriptions.close()
         await self._give_back()
-        for callback in self.on_stopped:
-            callback()
+        self.listener.stop(self.farewell)
         self._stopped.set()
 
     async def _give_back(self) -> None:
@@ -238,7 +255,7 @@ class WorkflowServer:
             for supervisor in list(self.supervisors.values()):
                 if supervisor is not None:
                     supervisor.kill("claimLost")
-            self._spawn_task(self.stop())
+            self._spawn_task(self.stop("lost"))
 
     # -- scheduling ---------------------------------------------------------------------------------------------------
 
@@ -259,7 +276,7 @@ class WorkflowServer:
 
     def wake(self, run_id: str) -> None:
         """A run may have become claimable."""
-        self._ready.refresh(self.database.connection, run_id)
+        self.subscriptions.changed(self._ready.refresh(self.database.connection, run_id))
         self._wake.set()
 
     def _launch(self, run_id: str) -> None:
@@ -296,14 +313,7 @@ class WorkflowServer:
         frozen = runs.frozen_source(connection, run_id)
         fault = self._source_fault(frozen)
         if fault is not None:
-            transitions.park(
-                connection,
-                runs.read(connection, run_id),
-                now,
-                code="workflowSourceChanged",
-                detail=fault,
-                event="run.source_changed",
-            )
+            transitions.park_for_source_change(connection, runs.read(connection, run_id), fault, now)
             return None
         launch = launching.of_run(connection, run_id, claim, frozen)
         runners.record_launch(
@@ -376,6 +386,11 @@ class WorkflowServer:
     def view(self, run_id: str) -> dict[str, Any] | None:
         """The live view of a run, or None where there is no such run."""
         return live_view(self.database.connection, run_id, self.clock.now())
+
+    def run_list(self, limit: int, project: str | None) -> list[dict[str, Any]]:
+        """The newest runs as rows of a list, of the project in a folder or of the whole file."""
+        project_id = None if project is None else identities.project_id(project)
+        return run_list(self.database.connection, limit, project_id, self.clock.now())
 
     # -- what it tells of itself --------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ..wire.client_messages import Farewell
 from ..wire.errors import PiWorkflowsError, ServerStoppedError
 from . import processes
 from .options import Options
@@ -32,6 +33,8 @@ class ServerThread:
         self._thread = threading.Thread(target=self._main, name="pi-workflows-nb server", daemon=True)
         self._pid = os.getpid()
         self._unwanted = False
+        self._ending = threading.Lock()
+        self._stopped_callbacks: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Start and wait until it serves; the error that kept it from serving is raised here."""
@@ -45,7 +48,7 @@ class ServerThread:
         if self._error is not None:
             self._thread.join()
             raise self._error
-        atexit.register(self.stop)
+        atexit.register(self.leave)
 
     def _main(self) -> None:
         try:
@@ -53,8 +56,11 @@ class ServerThread:
         except BaseException as error:
             self._error = error
         finally:
-            self._ended.set()
+            with self._ending:
+                self._ended.set()
             self._started.set()
+            for stopped in self._stopped_callbacks:
+                stopped()
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -94,11 +100,26 @@ class ServerThread:
         if self.alive:
             self._loop.call_soon_threadsafe(work, self.server)
 
+    def on_stopped(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, on the server's thread, when it has ended; at once when it has already."""
+        with self._ending:
+            if not self._ended.is_set():
+                self._stopped_callbacks.append(callback)
+                return
+        callback()
+
     def stop(self) -> None:
         """End runners, give the file back, end the thread; a second call does nothing."""
-        atexit.unregister(self.stop)
+        self._stop("stopped")
+
+    def leave(self) -> None:
+        """The same at the end of this process: clients in other kernels may serve instead."""
+        self._stop("leaving")
+
+    def _stop(self, farewell: Farewell) -> None:
+        atexit.unregister(self.leave)
         if processes.forked_child(self._pid) or self._ended.is_set():
             return
-        asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop)
+        asyncio.run_coroutine_threadsafe(self.server.stop(farewell), self._loop)
         self._ended.wait(15)
         self._thread.join(5)

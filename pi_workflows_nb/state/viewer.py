@@ -27,6 +27,11 @@ _MOVE: Final = (
     "UPDATE viewer_runs SET presentation_revision = ?, retained_from_revision = ?, updated_at = ? WHERE run_id = ?"
 )
 
+_SINCE: Final = (
+    "SELECT target_type, count(*) FILTER (WHERE delta_index = 0) FROM viewer_deltas WHERE run_id = ?"
+    " AND presentation_revision > ? GROUP BY target_type"
+)
+
 
 @lru_cache(maxsize=4096)
 def patch(revision: int) -> tuple[bytes, bytes]:
@@ -66,3 +71,23 @@ def move(connection: sqlite3.Connection, run_id: str, revision: int, retained_fr
         )
     connection.execute(_MOVE, (revision, retained_from, now, run_id))
     return retained_from
+
+
+def since(connection: sqlite3.Connection, run_id: str, after: int | None) -> tuple[int, list[str] | None]:
+    """What changed for those who look at a run after a presentation revision.
+
+    Gives the newest revision and the targets of all deltas since, in alphabetical order; None in their place when a
+    snapshot is required: without `after`, from a revision that is not kept any more, or one that never was.
+    """
+    row = connection.execute(
+        "SELECT presentation_revision, retained_from_revision FROM viewer_runs WHERE run_id = ?", (run_id,)
+    ).fetchone()
+    if row is None:
+        return 0, None
+    newest, retained_from = row
+    if after is None or not max(1, retained_from - 1) <= after <= newest:
+        return newest, None
+    found = connection.execute(_SINCE, (run_id, after)).fetchall()
+    if sum(revisions for _, revisions in found) < newest - after:
+        return newest, None
+    return newest, sorted({target for target, _ in found})

@@ -1,4 +1,8 @@
-"""`pi-workflows.client.v1`: what a client and the server say over the Unix socket, one canonical JSON object a line."""
+"""`pi-workflows.client.v1`: what a client and the server say over the Unix socket, one canonical JSON object a line.
+
+Client and server greet each other with a hello. Then the client sends requests, each answered by one response under
+its request id, and the server sends events about what the client subscribed to.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,25 @@ from typing import Any, Final, Literal
 from .runner_messages import Record
 
 CLIENT_SCHEMA: Final = "pi-workflows.client.v1"
+RUN_LIST: Final = "runs"
+"""The subject of events about the list of runs; events about one run have its id as subject."""
+SERVER: Final = "server"
+"""The subject of the last event on a connection: the server takes leave, and says how."""
 
 ClientOutcome = Literal["accepted", "adopted", "rejected", "conflict", "notFound", "claimLost", "unavailable"]
+Farewell = Literal["stopped", "leaving", "lost"]
+"""`stopped`: somebody asked for it, and nobody takes over. `leaving`: the process ends, and clients may serve instead.
+
+`lost`: another server has the file.
+"""
 
 
 class Hello(Record, frozen=True, tag_field="type", tag="hello"):
-    """The first line in both directions. `kind` tells a kernel (keeps a process server alive) from a command line."""
+    """The first line in both directions.
+
+    `kind` tells a kernel from a command line, and a server in a kernel (`kernel`) from one in a process of its own
+    (`server`). `client_id` is, of a server, its own id.
+    """
 
     client_id: str
     kind: str
@@ -21,7 +38,7 @@ class Hello(Record, frozen=True, tag_field="type", tag="hello"):
 
 
 class Request(Record, frozen=True, tag_field="type", tag="request"):
-    """One operation; `idempotency_key` makes a repeat adopt the first one's receipt."""
+    """One operation; `idempotency_key` makes a repeat adopt the first one's receipt, under any request id."""
 
     client_id: str
     expected_revision: int | None
@@ -45,11 +62,38 @@ class Response(Record, frozen=True, tag_field="type", tag="response"):
 
 
 class Event(Record, frozen=True, tag_field="type", tag="event"):
-    """A change of something subscribed to: the whole live view, never a difference to one that may have been missed."""
+    """A change of something subscribed to, as a whole view.
 
+    `revision` is the subject's newest; `after` the one this client had, and `targets` the parts of the view that
+    changed in between. Without `after` it is a snapshot: whatever the client knew may have changed.
+    """
+
+    after: int | None
+    revision: int
     subject: str
+    targets: list[str]
     view: dict[str, Any]
     schema: str = CLIENT_SCHEMA
+
+
+class Subscribe(Record, frozen=True):
+    """The payload of `subscribe`, and of `unsubscribe`: what to follow.
+
+    `run` is the live view of the request's run, from `after` on if that revision is still kept; `runs` the newest
+    `limit` runs, of one project if it is given (a path); `session` a session's messages.
+    """
+
+    subject: Literal["run", "runs", "session"] = "run"
+    after: int | None = None
+    limit: int = 100
+    project: str | None = None
+
+
+class RunList(Record, frozen=True):
+    """The payload of `run.list`: the newest `limit` runs, of one project if it is given (a path)."""
+
+    limit: int = 100
+    project: str | None = None
 
 
 ClientFrame = Hello | Request | Response | Event

@@ -87,7 +87,7 @@ class Host:
         self.path = folder / "s.sqlite"
         options = {"endWhenAlone": True, "maxRunners": 4, "preload": [], "runAhead": 16, **timing}
         options.setdefault("overdueSeconds", OVERDUE_SECONDS)
-        connection = starting._serve(placement, self.path, home, folder, options)
+        connection = starting.connect(placement, self.path, home, folder, options)
         self.server = Server(connection, project=folder, session=None, home=home)
         self.ledger, self._end = folder / "ledger", folder / "end"
         self.neighbour = self.server.run(neighbour(self.ledger, self._end))

@@ -121,7 +121,7 @@ def test_a_stopped_server_parks_its_runs_and_the_next_goes_on(tmp_path, placemen
     second.stop()
 
 
-def test_a_file_that_another_process_serves_is_refused_in_one_sentence(tmp_path):
+def test_a_server_that_cannot_be_reached_is_told_in_one_sentence(tmp_path):
     import subprocess
     import sys
 
@@ -131,6 +131,7 @@ def test_a_file_that_another_process_serves_is_refused_in_one_sentence(tmp_path)
             capture_output=True,
             text=True,
             check=False,
+            env={**os.environ, "PI_WORKFLOWS_HOME": str(tmp_path / "other")},
         )
     assert told.returncode == 1
     assert "ServerRunningError" in told.stderr.splitlines()[-1]
