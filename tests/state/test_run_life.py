@@ -4,106 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pi_workflows_nb.state import mutation, run_effects, runners, runs, transitions, verify
-from pi_workflows_nb.state.database import Database
+from pi_workflows_nb.state import mutation, run_effects, runners, transitions
 from pi_workflows_nb.state.run_state import run_state
 from pi_workflows_nb.state.steps import Receipt, StepBatch
 from pi_workflows_nb.wire import canonical_json, identities
 from pi_workflows_nb.wire.errors import ConflictError, EffectRequestConflictError, StaleClaimError, StaleResourceError
-from pi_workflows_nb.wire.runner_messages import (
-    EffectSettlement,
-    End,
-    Finished,
-    Pending,
-    ReserveEffect,
-    Snapshot,
-    Started,
-    Value,
-)
-
-NOW = 1_800_000_000_000
-
-
-@pytest.fixture
-def database(tmp_path):
-    opened = Database.open(tmp_path / "state.sqlite", NOW)
-    yield opened
-    opened.close()
-
-
-class Life:
-    """One run, driven as a server would."""
-
-    def __init__(self, database, run_id="run-1", now=NOW):
-        self.database, self.run_id, self.now = database, run_id, now
-        frozen = canonical_json.encode({"mac": "", "pickle": None, "python": "3.11", "text": "x"})
-        with database.transaction() as c:
-            new = runs.NewRun(
-                run_id=run_id,
-                workflow_name="w",
-                project_id=runs.register_project(c, "/p", now),
-                snapshot=b'{"name":"w"}',
-                input=b"{}",
-                launch_options=runs.LaunchOptions(identities.sha256_hex(frozen)).encode(),
-                source={"type": "file", "ref": "inline:w", "revision": "00"},
-                frozen=frozen,
-                session_id=f"headless:{run_id}",
-            )
-            runs.create(c, new, now)
-        self.claim = None
-        self.attempt = None
-        self.count = 0
-
-    def take(self):
-        with self.database.transaction() as c:
-            self.claim = transitions.claim_for_execution(c, self.run_id, "host-a", self.now)
-            if self.claim is not None:
-                self.epoch = identities.new_id()
-                runners.record_launch(c, self.epoch, self.run_id, self.claim, 1, b"{}", self.now)
-                transitions.mark_running(c, self.run_id, self.claim, self.now)
-                runners.record_ready(c, self.epoch, 4242, "linux:b:1:1", self.now)
-        return self.claim
-
-    def started(self, node, node_type="compute"):
-        self.count += 1
-        self.attempt = f"a-{self.count}"
-        return Started(self.attempt, None, node, node_type, self.count, False, self.now)
-
-    def finished(self, outcome="ok", *, step=True, effect=None, error=None):
-        output = Value(inline=b"1") if outcome == "ok" else None
-        return Finished(self.attempt, effect, error, self.now, "n", outcome, output, step)
-
-    def step(self, snapshot, expected=None, claim=None, receipt=None):
-        with self.database.transaction() as c:
-            batch = StepBatch(c, self.now)
-            revision = self.revision(c) if expected is None else expected
-            output = (identities.sha256(b"1"), b"1") if snapshot.finished and snapshot.finished.output else None
-            batch.apply(self.run_id, claim or self.claim, revision, snapshot, output, receipt)
-            batch.flush()
-            if snapshot.finished is not None and snapshot.finished.effect is not None:
-                digest = output[0] if output else None
-                run_effects.settle(c, self.run_id, snapshot.finished.effect, digest, snapshot.finished.error, self.now)
-            if snapshot.end is not None:
-                transitions.end(c, self.run_id, self.claim, snapshot.end, None, self.now)
-
-    def revision(self, c):
-        return runs.read(c, self.run_id).revision
-
-    def gone(self):
-        with self.database.transaction() as c:
-            runners.record_exit(c, self.epoch, "crashed", 1, None, "", self.now)
-
-    @property
-    def row(self):
-        return runs.read(self.database.connection, self.run_id)
-
-    def sound(self):
-        found = [finding for finding in verify.verify(self.database.connection) if finding.severity == "error"]
-        assert found == []
-
-
-def move(*, finished=None, started=None, end=None):
-    return Snapshot(abandoned=False, end=end, finished=finished, started=started)
+from pi_workflows_nb.wire.runner_messages import EffectSettlement, End, Finished, Pending, ReserveEffect, Value
+from tests.state.files import NOW
+from tests.state.lives import Life, move
 
 
 def test_from_queue_to_end(database):
@@ -154,7 +62,7 @@ def test_a_refused_proposal_changes_nothing(database):
         life.step(move(started=life.started("n")))
     life.now += transitions.RUN_LEASE_MS
     with pytest.raises(StaleClaimError) as told:
-        life.step(move(finished=Finished("a-1", None, None, NOW, "n", "ok", None, True)))
+        life.step(move(finished=Finished(life.attempt, None, None, NOW, "n", "ok", None, True)))
     assert told.value.reason == "expired"
     assert list(database.connection.iterdump()) == before
 
