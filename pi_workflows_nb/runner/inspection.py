@@ -19,16 +19,19 @@ from pi_workflows_nb.workflows.tracebacks import error_text
 from pi_workflows_nb.workflows.validation import validate
 
 MAX_QUESTION_BYTES: Final = 256 << 20
+READY: Final = b'{"ready":true}'
 
 
 def serve(channel: socket.socket) -> None:
-    """Read one question and answer it.
+    """Say that this process is there, read one question and answer it.
 
     `{"op": "describe", "source", "name", "input"}` gives snapshot, digest (hex), input, title, mode and name;
     `{"op": "validate", "source", "nodeId", "value"}` gives the value to keep. An answer is `{"ok": true, "result"}` or
     `{"ok": false, "error", "kind"}`, where kind names a class of this project's errors.
     """
     with channel.makefile("rwb") as stream:
+        stream.write(READY + b"\n")
+        stream.flush()
         line = stream.readline(MAX_QUESTION_BYTES)
         stream.write(canonical_json.encode(answer(line)) + b"\n")
 

@@ -101,6 +101,15 @@ def own_children() -> list[int]:
     return [stat.pid for stat in stats if stat is not None and stat.parent == me]
 
 
+def ancestors(pid: int) -> list[int]:
+    """The parent of a process, its parent, and so on."""
+    found: list[int] = []
+    while (stat := read_stat(pid)) is not None and stat.parent > 1 and stat.parent not in found:
+        pid = stat.parent
+        found.append(pid)
+    return found
+
+
 def carries_epoch(pid: int, epoch: str) -> bool:
     """Whether a process was started inside the runner of that epoch, as its environment says."""
     environment = read_file(f"/proc/{pid}/environ")

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from os import _exit
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec import Raw
 
 from pi_workflows_nb.wire.canonical_json import decode as decode_json
-from pi_workflows_nb.wire.errors import EffectRequestConflictError, ProtocolError
+from pi_workflows_nb.wire.errors import ConflictError, EffectRequestConflictError, NotFoundError, ProtocolError
 from pi_workflows_nb.wire.identities import utf8
 from pi_workflows_nb.wire.runner_messages import (
     INLINE_BYTES,
     RUN_AHEAD_SECONDS,
+    ChildProcess,
     EffectSettlement,
     End,
     Exiting,
     Finished,
+    ReadRunState,
+    Reservation,
     ReserveEffect,
+    SettleEffect,
     Snapshot,
     Started,
     Update,
@@ -27,7 +32,10 @@ from pi_workflows_nb.wire.runner_messages import (
     kind_of,
     revisions_of,
 )
+from pi_workflows_nb.wire.runner_messages import RunState as RunStateMessage
+from pi_workflows_nb.workflows.history import StoredValue
 from pi_workflows_nb.workflows.store import (
+    EffectOutcome,
     EffectReservation,
     NodeFinished,
     NodeStarted,
@@ -43,6 +51,8 @@ if TYPE_CHECKING:
 
 PATH: Final = "server://pi-workflows-state"
 _NOTHING: Final = b"{}"
+_reservation: Final = msgspec.json.Decoder(Reservation).decode
+_run_state: Final = msgspec.json.Decoder(RunStateMessage).decode
 
 
 class ServerBackedWorkflowStore:
@@ -53,6 +63,7 @@ class ServerBackedWorkflowStore:
     """
 
     path = PATH
+    parks = True
 
     def __init__(self, transport: Transport, log: AttemptLog, window: int) -> None:
         self._transport = transport
@@ -106,8 +117,32 @@ class ServerBackedWorkflowStore:
         )
         if answer.outcome == "rejected":
             raise EffectRequestConflictError((answer.error or "").removeprefix("conflict: "))
-        found = decode_json(self._transport.bytes_of(answer.result, self._revision))
-        return EffectReservation(found["effectId"], found["state"], found.get("result"), found["attemptNumber"])
+        found = _reservation(self._transport.bytes_of(answer.result, self._revision))
+        result = None if found.result is None else StoredValue(self._transport.bytes_of(found.result, self._revision))
+        return EffectReservation(found.effect_id, found.state, result, found.attempt_number)
+
+    def settle_effect(
+        self,
+        effect_id: str,
+        outcome: EffectOutcome,
+        *,
+        result: bytes | None = None,
+        error: str | None = None,
+        external_ref: str | None = None,
+    ) -> None:
+        """Settle an effect without an end of its node; `ConflictError` when it is not being applied (any more)."""
+        settlement = SettleEffect(
+            effect_id,
+            None if error is None else _plain(error),
+            None if external_ref is None else _plain(external_ref),
+            outcome,
+            None if result is None else self._value(result),
+        )
+        answer = self._transport.ask(
+            "effect.settle", "store.settleEffect", encode(settlement), self._revision, refusable=True
+        )
+        if answer.outcome == "rejected":
+            raise ConflictError((answer.error or "").removeprefix("conflict: "))
 
     def publish_update(self, attempt_id: str, update_type: str, key: str, data: bytes) -> None:
         """Have an update stored."""
@@ -127,13 +162,74 @@ class ServerBackedWorkflowStore:
         self._log.flush()
         _exit(0)
 
+    def read_run_state(self, run_id: str) -> RunState | None:
+        """The state of another run of the chain, None where there is none; `NotFoundError` for one of another chain."""
+        wish = encode(ReadRunState(run_id))
+        answer = self._transport.ask("runner.progress", "store.readRunState", wish, self._revision, refusable=True)
+        if answer.outcome == "rejected":
+            raise NotFoundError(answer.error or "the server does not say why")
+        content = self._transport.bytes_of(answer.result, self._revision)
+        return None if content == b"null" else self._read_state(content)
+
+    def register_process(self, pid: int, start_identity: str) -> None:
+        """Have a child of this process ended with it, also where it leaves the session or outlives the server.
+
+        `NotFoundError` when there is no such child.
+        """
+        self._tell_of("process.register", pid, start_identity)
+
+    def unregister_process(self, pid: int, start_identity: str) -> None:
+        """Take it back: the child has ended."""
+        self._tell_of("process.unregister", pid, start_identity)
+
+    def _tell_of(self, operation: str, pid: int, start_identity: str) -> None:
+        child = encode(ChildProcess(pid, start_identity))
+        answer = self._transport.ask("runner.progress", operation, child, self._revision, refusable=True)
+        if answer.outcome == "rejected":
+            raise NotFoundError(answer.error or "the server does not say why")
+
     def _state(self, operation: str) -> RunState:
         answer = self._transport.ask("runner.progress", operation, _NOTHING, self._revision)
         if answer.revision is None:
             raise ProtocolError("the state of the run came without its revision")
         self._revision = answer.revision
-        state: Any = decode_json(self._transport.bytes_of(answer.result, self._revision))
-        return state  # type: ignore[no-any-return]
+        return self._read_state(self._transport.bytes_of(answer.result, self._revision))
+
+    def _read_state(self, content: bytes) -> RunState:
+        """The state with its values as stored ones, those that were too large for it fetched."""
+        state = _run_state(content)
+        return {
+            "attemptCounts": decode_json(bytes(state.attempt_counts)),
+            "input": self._stored(state.input),
+            "pending": None
+            if state.pending is None
+            else {
+                "failedAt": state.pending.failed_at,
+                "nodeId": state.pending.node_id,
+                "tries": state.pending.tries,
+            },
+            "runId": state.run_id,
+            "steps": [
+                {
+                    "attemptId": step.attempt_id,
+                    "attemptNumber": step.attempt_number,
+                    "error": step.error,
+                    "finishedAt": step.finished_at,
+                    "index": step.index,
+                    "nodeId": step.node_id,
+                    "nodeType": step.node_type,
+                    "outcome": step.outcome,
+                    "output": None if step.output is None else self._stored(step.output),
+                    "startedAt": step.started_at,
+                }
+                for step in state.steps
+            ],
+            "title": state.title,
+            "workflowName": state.workflow_name,
+        }
+
+    def _stored(self, value: Value) -> StoredValue:
+        return StoredValue(self._transport.bytes_of(value, self._revision))
 
     def _value(self, data: bytes) -> Value:
         if len(data) <= INLINE_BYTES:
@@ -160,6 +256,7 @@ class ServerBackedWorkflowStore:
     def _end(self, end: RunEnd) -> End:
         return End(
             end.detail,
+            end.due_at,
             None if end.error is None else _plain(end.error),
             None if end.output is None else self._value(end.output),
             end.status,

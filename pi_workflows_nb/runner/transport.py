@@ -207,19 +207,22 @@ class Transport:
             if not isinstance(value.inline, Raw):
                 raise ProtocolError("a value holds neither bytes nor a reference")
             return bytes(value.inline)
-        wanted, data = value.content, bytearray()
-        while len(data) < wanted.bytes:
-            wish = ContentRead(len(data), wanted.sha256)
+        wanted, have, digest = value.content, 0, hashlib.sha256()
+        parts: list[bytes] = []
+        while have < wanted.bytes:
+            wish = ContentRead(have, wanted.sha256)
             answer = self.ask("runner.progress", "content.read", encode(wish), expected_revision).result
             if answer is None or not isinstance(answer.inline, Raw):
                 raise ProtocolError("a part of a value did not come inline")
             part = base64.b64decode(decode_json(bytes(answer.inline))["base64"])
             if not part:
                 break
-            data += part
-        if len(data) != wanted.bytes or hashlib.sha256(data).hexdigest() != wanted.sha256:
+            have += len(part)
+            digest.update(part)
+            parts.append(part)
+        if have != wanted.bytes or digest.hexdigest() != wanted.sha256:
             raise ProtocolError("a transferred value does not have the length and digest that were promised")
-        return bytes(data)
+        return b"".join(parts)
 
     def _post(self, sent: _Sent) -> None:
         sent.at = monotonic()

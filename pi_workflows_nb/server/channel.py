@@ -21,12 +21,15 @@ class FrameChannel(asyncio.Protocol):
         self,
         on_frames: Callable[[list[bytes]], None],
         on_closed: Callable[[Exception | None], None],
+        max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
         self._on_frames = on_frames
         self._on_closed = on_closed
         self._rest = bytearray()
         self._error: Exception | None = None
         self._writable: Callable[[], None] | None = None
+        self._max_frame_bytes = max_frame_bytes
+        self._held = False
         self.congested = False
         self.transport: asyncio.Transport | None = None
 
@@ -38,15 +41,19 @@ class FrameChannel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Hand over the complete lines."""
+        end = data.rfind(b"\n")
+        if end >= 0:
+            end += len(self._rest)
         self._rest += data
-        end = self._rest.rfind(b"\n")
         if end >= 0:
             lines = bytes(self._rest[:end]).split(b"\n")
             del self._rest[: end + 1]
         else:
             lines = []
-        if len(self._rest) > MAX_FRAME_BYTES or any(len(line) > MAX_FRAME_BYTES for line in lines):
-            self.close(ProtocolError("a frame exceeds 1 MiB"))
+        most = self._max_frame_bytes
+        if len(self._rest) > most or any(len(line) > most for line in lines):
+            self._rest.clear()
+            self.close(ProtocolError(f"a frame exceeds {most >> 20} MiB"))
             return
         if lines:
             self._on_frames(lines)
@@ -54,17 +61,28 @@ class FrameChannel(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Whoever does not read what it asked for is not read from."""
         self.congested = True
-        if self.transport is not None:
-            self.transport.pause_reading()
+        self._flow()
 
     def resume_writing(self) -> None:
         """Read again, and send what was coalesced."""
         self.congested = False
-        if self.transport is not None:
-            self.transport.resume_reading()
+        self._flow()
         writable, self._writable = self._writable, None
         if writable is not None:
             writable()
+
+    def hold(self, held: bool) -> None:
+        """Read nothing until it is released again, however much there is."""
+        self._held = held
+        self._flow()
+
+    def _flow(self) -> None:
+        if self.transport is None or self.transport.is_closing():
+            return
+        if self._held or self.congested:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Have `callback` called once the other end has read enough."""
@@ -79,8 +97,10 @@ class FrameChannel(asyncio.Protocol):
         self._on_closed(exc or self._error)
 
     def _read_the_rest(self, descriptor: int) -> None:
+        left = HIGH_WATER  # more than a socket holds: whoever is still writing is not waited for
         try:
-            while data := os.read(descriptor, _READ_BYTES):
+            while left > 0 and self._error is None and (data := os.read(descriptor, _READ_BYTES)):
+                left -= len(data)
                 self.data_received(data)
         except OSError:
             pass
@@ -93,6 +113,7 @@ class FrameChannel(asyncio.Protocol):
     def close(self, error: Exception | None = None) -> None:
         """Close this connection alone."""
         if self.transport is None:
+            self._error = self._error or error
             return
         self._error = error
         if error is None:

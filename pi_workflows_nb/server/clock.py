@@ -6,6 +6,7 @@ import time
 from collections import deque
 from typing import Final, Protocol
 
+TICK_SECONDS: Final = 0.5
 LATE_SECONDS: Final = 0.2
 REMEMBERED_SECONDS: Final = 60.0
 
@@ -38,12 +39,22 @@ class Lateness:
     def __init__(self) -> None:
         self.now = 0.0
         self._late: deque[tuple[float, float]] = deque(maxlen=1000)
+        self._looked = 0.0
+        self._held_up = 0.0
 
     def note(self, lag: float, moment: float) -> None:
         """Take what one tick, at `moment` on the monotonic clock, was late by; in seconds."""
         self.now = lag
+        self.active(moment)
         if lag > LATE_SECONDS:
             self._late.append((moment, lag))
+
+    def active(self, moment: float) -> float:
+        """Seconds since some fixed moment, without those in which the loop was held up; what deadlines count by."""
+        gap, self._looked = moment - self._looked, moment
+        if gap > TICK_SECONDS + LATE_SECONDS:
+            self._held_up += gap
+        return moment - self._held_up
 
     def worst(self, moment: float) -> float:
         """The worst in the minute before `moment`; 0 when the loop was never late by more than it notices."""

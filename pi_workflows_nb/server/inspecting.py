@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from typing import TYPE_CHECKING, Any, Final
 
+from ..runner.inspection import READY
 from ..wire import canonical_json, identities
 from ..wire import errors as tree
-from ..wire.errors import PiWorkflowsError, SourceError
+from ..wire.errors import PiWorkflowsError, ProtocolError, SourceError
+from .child_runner_supervisor import ChildRunnerSupervisor, ChildSpec
+from .launch import Diagnostics
 
 if TYPE_CHECKING:
     from .server import WorkflowServer
 
 INSPECT_SECONDS: Final = 60.0
+MAX_ANSWER_BYTES: Final = 256 << 20
 
 
 async def ask(
@@ -24,31 +27,57 @@ async def ask(
     An error of the workflow's own code comes back as the class of this project's tree that the child named.
     """
     epoch = identities.new_id()
-    log = server.logs / f"{epoch}.log"
-    child = await server.nursery.spawn(mode="inspect", environment=environment, folder=folder, log=log, epoch=epoch)
+    answers: list[bytes] = []
+    spec = ChildSpec(
+        label="inspection",
+        mode="inspect",
+        epoch=epoch,
+        envelope=canonical_json.encode(question),
+        environment=environment,
+        folder=folder,
+        log=server.logs / f"{epoch}.log",
+        max_frame_bytes=MAX_ANSWER_BYTES,
+    )
+
+    def hear(line: bytes) -> None:
+        if line == READY and not answers:
+            child.said_ready()
+            return
+        if answers:
+            raise ProtocolError("a second answer")
+        answers.append(line)
+        child.said_exiting()
+        child.kill("exited")
+
+    child = ChildRunnerSupervisor(server, spec, hear, Diagnostics())
+    life = asyncio.get_running_loop().create_task(child.live(lambda: None))
     try:
-        reader, writer = await asyncio.open_connection(sock=child.socket, limit=64 << 20)
-        writer.write(canonical_json.encode(question) + b"\n")
-        line = await asyncio.wait_for(reader.readline(), INSPECT_SECONDS)
-        writer.close()
-    except TimeoutError:
-        raise SourceError(f"the workflow's source did not answer within {INSPECT_SECONDS:.0f} s") from None
-    except (OSError, ValueError) as error:
-        raise SourceError(f"the workflow's source could not be asked: {error}") from None
+        done, _ = await asyncio.wait([life], timeout=INSPECT_SECONDS)
     finally:
-        child.signal(signal.SIGKILL)
-        await child.exited
-        log.unlink(missing_ok=True)
-    if not line.endswith(b"\n"):
+        child.kill("timedOut")
+        end = await life
+        spec.log.unlink(missing_ok=True)
+    if not done:
+        raise SourceError(f"the workflow's source did not answer within {INSPECT_SECONDS:.0f} s")
+    if not end.spawned:
+        raise SourceError(f"the workflow's source could not be asked: {end.diagnostic}")
+    if not answers:
         raise SourceError("the process that loaded the workflow's source ended without an answer")
-    answer = canonical_json.decode(line)
-    if answer["ok"]:
-        result: dict[str, Any] = answer["result"]
-        return result
-    kind = getattr(tree, answer.get("kind", ""), SourceError)
+    return _result(answers[0])
+
+
+def _result(line: bytes) -> dict[str, Any]:
+    try:
+        answer = canonical_json.decode(line)
+        if answer["ok"]:
+            result: dict[str, Any] = answer["result"]
+            return result
+        said, kind = str(answer["error"]), getattr(tree, str(answer.get("kind")), SourceError)
+    except (PiWorkflowsError, LookupError, TypeError, AttributeError):
+        raise SourceError("the process that loaded the workflow's source gave no proper answer") from None
     if not (isinstance(kind, type) and issubclass(kind, PiWorkflowsError)):
         kind = SourceError
     try:
-        raise kind(answer["error"])
+        raise kind(said)
     except TypeError:
-        raise SourceError(answer["error"]) from None
+        raise SourceError(said) from None

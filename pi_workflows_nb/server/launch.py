@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import dataclass, field
 
 from ..state.mutation import Claim
+from ..state.runners import DIAGNOSTIC_BYTES
 from ..wire import identities
 from ..wire.runner_messages import LAUNCH_SCHEMA, PROTOCOL_VERSION, Exiting, LaunchEnvelope, Started
 
@@ -24,34 +25,58 @@ class Launch:
     project_path: str
 
 
+class Diagnostics:
+    """What is noted of a child for whoever asks why it ended: the first 64 KiB of it."""
+
+    def __init__(self) -> None:
+        self._room = DIAGNOSTIC_BYTES
+        self.notes: list[str] = []
+
+    def add(self, note: str) -> None:
+        """Note something; what does not fit any more is left out."""
+        kept = note.encode(errors="replace")[: self._room]
+        if kept:
+            self._room -= len(kept)
+            self.notes.append(kept.decode(errors="ignore"))
+
+    def text(self, printed: str) -> str:
+        """All of it, and the end of what the child printed last, in 64 KiB together."""
+        rest = printed.encode(errors="replace")[-self._room :].decode(errors="ignore") if self._room else ""
+        return "\n".join([*self.notes, rest]).strip()
+
+
 @dataclass
 class Progress:
-    """What a runner has achieved so far, as committed."""
+    """What a runner has achieved so far, as committed.
+
+    `refused_by` is the id of the proposal that was refused; everything after it is refused as well.
+    """
 
     ready: bool = False
     boundaries: int = 0
     ended: bool = False
     abandoned: bool = False
     active: Started | None = None
+    active_until: float | None = None
     last_attempt: str | None = None
     exiting: Exiting | None = None
     cancel_interrupted: bool = False
-    refused: bool = False
+    refused_by: str | None = None
     stopped: bool = False
     resend_from: str | None = None
-    diagnostics: list[str] = field(default_factory=list)
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
 
 def of_run(connection: sqlite3.Connection, run_id: str, claim: Claim, frozen: bytes) -> Launch:
     """The launch of a claimed run whose frozen source is given, for a new runner epoch."""
     row = connection.execute(
         "SELECT r.definition_digest, r.input_hash, p.canonical_path, s.source_type, s.source_ref, s.source_revision,"
-        " r.parent_run_id, EXISTS (SELECT 1 FROM node_attempts n WHERE n.run_id = r.run_id)"
+        " r.parent_run_id, r.lineage_kind, EXISTS (SELECT 1 FROM node_attempts n WHERE n.run_id = r.run_id)"
         " FROM runs r JOIN run_sources s ON s.run_id = r.run_id AND s.mount_path = ''"
         " LEFT JOIN projects p USING (project_id) WHERE r.run_id = ?",
         (run_id,),
     ).fetchone()
-    digest, given, project, kind, ref, revision, parent, begun = row
+    digest, given, project, kind, ref, revision, parent, lineage, begun = row
     epoch = identities.new_id()
     envelope = LaunchEnvelope(
         definition_digest=identities.digest_text(digest),
@@ -65,5 +90,5 @@ def of_run(connection: sqlite3.Connection, run_id: str, claim: Claim, frozen: by
         schema=LAUNCH_SCHEMA,
         workflow_source={"ref": ref, "revision": revision, "type": kind},
     )
-    command = "resume" if begun else "continue" if parent else "start"
+    command = "resume" if begun else {"continuation": "continue", "restart": "restart"}.get(lineage, "start")
     return Launch(run_id, claim, epoch, envelope, command, parent, frozen, project or "/")

@@ -6,6 +6,7 @@ was recorded, when it belongs to the session that one had opened, or when its en
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import select
@@ -21,6 +22,7 @@ from pi_workflows_nb.runner.proc import Stat, start_identity
 
 __all__ = [
     "Leftover",
+    "ProcessRegistry",
     "close_after_fork",
     "end_all_leftovers",
     "end_leftovers",
@@ -158,6 +160,59 @@ def _wait(pidfds: Iterable[int]) -> None:
             poll.register(pidfd, select.POLLIN)
             poll.poll(max(0, until - time.monotonic()) * 1000)
             os.close(pidfd)
+
+
+class ProcessRegistry:
+    """The processes that this server answers for: its children by their epoch, and what those have registered.
+
+    All are known by start identity; a number that was given to another process is never signalled. What a child has
+    registered is ended when the child ends, also where it left the child's session and inherited nothing from it.
+    """
+
+    def __init__(self) -> None:
+        self._children: dict[str, tuple[int, str]] = {}
+        self._registered: dict[str, dict[tuple[int, str], None]] = {}
+
+    def add(self, epoch: str, pid: int, identity: str) -> None:
+        """A child was started."""
+        self._children[epoch] = pid, identity
+
+    def remove(self, epoch: str) -> None:
+        """A child is gone, and everything of it."""
+        self._children.pop(epoch, None)
+        self._registered.pop(epoch, None)
+
+    def is_stopped(self, epoch: str) -> bool:
+        """Whether a child is stopped by a signal (state T), and so does nothing until it is continued."""
+        pid, identity = self._children.get(epoch, (0, ""))
+        return bool(pid) and is_stopped(pid) and start_identity(pid) in {identity, None}
+
+    def problem(self, epoch: str, pid: int, identity: str) -> str | None:
+        """Why a child may not register that process, or None: it must be a living descendant of the child."""
+        if is_alive(pid, identity) is not True:
+            return f"process {pid} is not the one of that start identity, or has ended"
+        child, _ = self._children.get(epoch, (0, ""))
+        if not child or pid == child or child not in proc.ancestors(pid):
+            return f"process {pid} was not started by this runner"
+        return None
+
+    def register(self, epoch: str, pid: int, identity: str) -> None:
+        """End that process with the child from now on."""
+        self._registered.setdefault(epoch, {})[pid, identity] = None
+
+    def unregister(self, epoch: str, pid: int, identity: str) -> None:
+        """It is nobody's concern any more."""
+        self._registered.get(epoch, {}).pop((pid, identity), None)
+
+    def registered(self, epoch: str) -> list[Leftover]:
+        """What a child has registered."""
+        return [Leftover(pid, identity, "") for pid, identity in self._registered.get(epoch, {})]
+
+    async def end(self, epoch: str) -> None:
+        """Kill what a gone child had registered, as far as it still lives, with its session."""
+        left = [one for one in self.registered(epoch) if is_alive(one.pid or 0, one.identity or "") is not False]
+        if left:
+            await asyncio.to_thread(end_all_leftovers, left)
 
 
 class Closable(Protocol):

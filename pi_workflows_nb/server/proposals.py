@@ -1,16 +1,21 @@
-"""What a runner says, checked and applied strictly in order; after the first refusal everything else is refused."""
+"""What a runner says, checked and applied strictly in order; after the first refusal everything else is refused.
+
+A message that does not keep to the protocol raises here, and whoever reads the stream stops that runner. One that does,
+and cannot be followed, is answered `rejected`: after a refusal that leaves the runner with a wrong idea of its run it is
+stopped as well, and after one that only declines a wish it goes on.
+"""
 
 from __future__ import annotations
 
-import logging
+import sqlite3
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ..state import blobs, run_effects, runners, runs, transitions
-from ..state.runners import RunnerOutcome
-from ..state.steps import Receipt
+from ..state import runners
+from ..state.runners import Receipt, RunnerOutcome
 from ..wire import canonical_json, identities
 from ..wire.errors import (
     EffectRequestConflictError,
@@ -20,61 +25,59 @@ from ..wire.errors import (
     StateUnavailableError,
 )
 from ..wire.runner_messages import (
+    KINDS,
     LAUNCH_SCHEMA,
     MESSAGE_SCHEMA,
     RESPONSE_SCHEMA,
     ContentRead,
     ContentWrite,
     Exiting,
-    ReserveEffect,
+    Nothing,
     RunnerMessage,
     RunnerResponse,
-    Snapshot,
-    Update,
     encode,
 )
+from . import contents
 from .committer import Transaction
-from .contents import Prepared, Transfers
+from .contents import Transfers
 from .launch import Launch, Progress
+from .processes import ProcessRegistry
+from .runner_operations import Answer, DeclinedError, Operations, payload
 
 if TYPE_CHECKING:
     from .server import WorkflowServer
 
-log = logging.getLogger(__name__)
+MOST_WAITING: Final = 64
+"""Messages of one runner without an answer; then it is not read from until half of them have theirs."""
 
-NOT_YET: Final = frozenset(
-    {
-        "interaction.request",
-        "store.createHumanDecisionRequest",
-        "interaction.accept",
-        "interaction.reject",
-        "notification.request",
-        "presentation.request",
-        "store.settleEffect",
-        "store.readRunState",
-        "store.findSettingsScope",
-        "store.ensureSettingsScope",
-        "store.getSettingsScopeAtChange",
-        "store.readResolvedHumanDecision",
-        "process.register",
-        "process.unregister",
-    }
-)
+ERROR_CHARACTERS: Final = 2000
 _message = msgspec.json.Decoder(RunnerMessage).decode
-_snapshot = msgspec.json.Decoder(Snapshot).decode
-_reserve = msgspec.json.Decoder(ReserveEffect).decode
-_update = msgspec.json.Decoder(Update).decode
-_read = msgspec.json.Decoder(ContentRead).decode
-_write = msgspec.json.Decoder(ContentWrite).decode
-_exiting = msgspec.json.Decoder(Exiting).decode
+_read = msgspec.json.Decoder(ContentRead)
+_write = msgspec.json.Decoder(ContentWrite)
+_exiting = msgspec.json.Decoder(Exiting)
+_nothing = msgspec.json.Decoder(Nothing)
 
 
 class NotStoredYetError(PiWorkflowsError):
     """A proposal that came before an earlier one of the same runner could be stored."""
 
 
+@dataclass(frozen=True)
+class Voice:
+    """How the server speaks to one runner and acts on it: `send` a frame, `hold` or go on reading, `end` its process.
+
+    `end` takes the outcome, and whether to kill at once.
+    """
+
+    send: Callable[[bytes], None]
+    hold: Callable[[bool], None]
+    end: Callable[[RunnerOutcome, bool], None]
+    ready: Callable[[], None]
+    running: Callable[[Transaction], None]
+
+
 class Proposals:
-    """Hears one runner. `send` writes a frame to it; `end` ends it with an outcome, at once or with grace."""
+    """Hears one runner."""
 
     def __init__(
         self,
@@ -82,311 +85,204 @@ class Proposals:
         launch: Launch,
         progress: Progress,
         transfers: Transfers,
-        *,
-        send: Callable[[bytes], None],
-        on_ready: Callable[[], None],
-        on_first_question: Callable[[Transaction], None],
-        end: Callable[[RunnerOutcome, bool], None],
+        registry: ProcessRegistry,
+        voice: Voice,
     ) -> None:
         self._server = server
         self._launch = launch
         self._claim = launch.claim
         self._progress = progress
         self._transfers = transfers
-        self._send = send
-        self._on_ready = on_ready
-        self._on_first_question = on_first_question
-        self._end = end
+        self._voice = voice
+        self._operations = Operations(server, launch, progress, transfers, registry, voice.running)
+        self._waiting = 0
+        self._held = False
 
-    def refuse_stream(self, text: str) -> None:
-        """A runner that does not keep to the protocol is stopped; nothing else is hurt."""
-        self._progress.refused = True
-        self._progress.diagnostics.append(f"protocol: {text[:500]}")
-        log.warning("runner of %s stopped: %s", self._launch.run_id, text[:200])
-        self._end("crashed", True)
-
-    def on_frames(self, lines: list[bytes]) -> None:
-        """Take the frames of one read."""
-        for line in lines:
-            try:
-                self._on_frame(line)
-            except (PiWorkflowsError, msgspec.MsgspecError, ValueError) as error:
-                self.refuse_stream(str(error))
-                return
-
-    def _on_frame(self, line: bytes) -> None:
-        message = _message(line)
-        if encode(message) != line:
-            canonical_json.check(line)
-        launch = self._launch
-        if (
-            message.schema != MESSAGE_SCHEMA
-            or message.launch_schema != LAUNCH_SCHEMA
-            or message.run_id != launch.run_id
-            or message.runner_epoch != launch.runner_epoch
-            or message.generation != self._claim.generation
-        ):
-            raise ProtocolError("a message of another run, generation or runner epoch")
-        operation = message.operation
+    def on_frame(self, line: bytes) -> None:
+        """Take one frame. Whatever is wrong with it raises, and says so."""
+        message = read_message(line, self._launch)
+        operation, progress = message.operation, self._progress
+        if operation == "runner.ready":
+            payload(_nothing, message)
+            if progress.ready:
+                raise ProtocolError("ready for a second time")
+            progress.ready = True
+            self._voice.ready()
+            self._answer(message, Answer())
+            return
+        if not progress.ready or progress.exiting is not None:
+            raise ProtocolError(f"{operation} before runner.ready or after runner.exiting")
         if operation == "store.writeSnapshot":
-            self._on_snapshot(message, line)
-        elif operation == "runner.ready":
-            self._progress.ready = True
-            self._on_ready()
-            self._answer(message, "accepted", None)
+            self._submit(message, line, *self._operations.snapshot(message, line), hot=True)
         elif operation == "runner.exiting":
-            self._progress.exiting = _exiting(message.payload)
-            self._answer(message, "accepted", None)
-        elif operation in ("store.initializeRun", "store.prepareRunResume"):
-            self._on_state_wanted(message, line)
-        elif operation == "store.reserveEffect":
-            self._on_reserve(message, line)
-        elif operation == "store.publishUpdate":
-            self._on_update(message, line)
+            progress.exiting = payload(_exiting, message)
+            self._answer(message, Answer())
         elif operation == "content.write":
-            self._on_part(message)
+            self._take_part(message)
         elif operation == "content.read":
-            wish = _read(message.payload)
-            self._submit(message, None, lambda transaction: self._transfers.read(wish, transaction))
-        elif operation in NOT_YET:
-            self._answer(message, "rejected", None, error=f"{operation} is not served by this version")
+            wish = payload(_read, message)
+            self._submit(message, None, lambda transaction: Answer(result=contents.read(wish, transaction)), None)
         else:
-            raise ProtocolError(f"unknown operation {operation[:80]!r}")
+            fenced = not operation.startswith("process.")
+            self._submit(message, line, *self._operations.of(message), fenced=fenced)
 
-    def _on_part(self, message: RunnerMessage) -> None:
+    def _take_part(self, message: RunnerMessage) -> None:
         try:
-            self._transfers.write(_write(message.payload))
+            self._transfers.write(payload(_write, message))
         except StateUnavailableError as error:
-            self._answer(message, "rejected", None, error=f"unavailable: {error}")
+            self._answer(message, Answer("rejected", error=f"unavailable: {error}"))
         else:
-            self._answer(message, "accepted", None)
+            self._answer(message, Answer())
 
-    def _on_snapshot(self, message: RunnerMessage, line: bytes) -> None:
-        snapshot = _snapshot(message.payload)
-        run_id, claim, progress = self._launch.run_id, self._claim, self._progress
-        finished, started, end = snapshot.finished, snapshot.started, snapshot.end
-        if finished is None and started is None and end is None:
-            raise ProtocolError("an empty transition")
-        receipt = Receipt(self._launch.runner_epoch, message.message_id, identities.sha256(line))
-        output = self._transfers.prepared(finished.output if finished is not None else None)
-        final = self._transfers.prepared(end.output if end is not None else None)
-        expected = message.expected_revision
-        simple = end is None and (finished is None or finished.effect is None)
+    # -- order --------------------------------------------------------------------------------------------------------
 
-        def apply(transaction: Transaction) -> int:
-            self._admit(message.message_id)
-            steps = transaction.steps
-            steps.check(run_id, claim, expected, snapshot)
-            if finished is not None and finished.effect is not None:
-                run_effects.require_applying(transaction.connection, finished.effect.effect_id)
-            stored = self._transfers.stored(output, transaction)
-            if started is not None and progress.cancel_interrupted:
-                transitions.cancel_interrupted(transaction.sql(), run_id, transaction.now)
-            cursor = steps.apply(run_id, claim, expected, snapshot, stored, receipt if simple else None)
-            revision = cursor.revision
-            if not simple:
-                revision = self._apply_rest(transaction, snapshot, stored, final, revision)
-                runners.record_receipt(
-                    transaction.sql(),
-                    receipt.runner_epoch,
-                    receipt.message_id,
-                    receipt.fingerprint,
-                    revision,
-                    None,
-                    transaction.now,
-                )
-            transaction.changed.add(run_id)
-            return revision
+    def _submit(
+        self,
+        message: RunnerMessage,
+        line: bytes | None,
+        operation: Callable[[Transaction], Answer],
+        then: Callable[[], None] | None,
+        *,
+        hot: bool = False,
+        fenced: bool = True,
+    ) -> None:
+        """Have an operation done in its turn, and answered.
 
-        def done(revision: int | None, error: BaseException | None) -> None:
-            if error is None:
-                self._committed(snapshot)
-                self._answer(message, "accepted", revision)
-            else:
-                self._failed(message, receipt, error)
+        With its `line` its answer is kept: a `hot` one keeps it itself, and looks for an earlier one only when it does
+        not fit. What is not `fenced` is done whatever became of the claim and of earlier proposals.
+        """
+        fingerprint = None if line is None else identities.sha256(line)
 
+        def apply(transaction: Transaction) -> Answer:
+            if not hot and fingerprint is not None:
+                known = self._known(transaction, message, fingerprint)
+                if known is not None:
+                    return known
+            if fenced:
+                self._admit(message.message_id)
+            try:
+                answer = operation(transaction)
+            except (DeclinedError, EffectRequestConflictError) as error:
+                answer = Answer("rejected", error=f"{_word(error)}{error}"[:ERROR_CHARACTERS])
+            except StateUnavailableError:
+                raise
+            except PiWorkflowsError:
+                known = self._known(transaction, message, fingerprint) if hot and fingerprint is not None else None
+                if known is not None:
+                    return known
+                self._progress.refused_by = message.message_id
+                raise
+            if fingerprint is not None and not answer.kept:
+                self._keep(transaction, message, fingerprint, answer)
+            return answer
+
+        def done(answer: Answer | None, error: BaseException | None) -> None:
+            self._settle_waiting(-1)
+            if answer is None:
+                assert error is not None
+                self._failed(message, error)
+                return
+            self._progress.resend_from = None
+            if then is not None and answer.outcome == "accepted":
+                then()
+            self._answer(message, answer)
+
+        self._settle_waiting(1)
         self._server.committer.submit_with(apply, done)
 
-    def _apply_rest(
-        self,
-        transaction: Transaction,
-        snapshot: Snapshot,
-        output: tuple[bytes, bytes] | bytes | None,
-        final: Prepared,
-        revision: int,
-    ) -> int:
-        connection, now, finished = transaction.sql(), transaction.now, snapshot.finished
-        digest = output[0] if isinstance(output, tuple) else output
-        if finished is not None and finished.effect is not None:
-            run_effects.settle(connection, self._launch.run_id, finished.effect, digest, finished.error, now)
-        if snapshot.end is not None:
-            given = self._transfers.stored(final, transaction)
-            result = blobs.put_json_bytes(connection, given[1], now) if isinstance(given, tuple) else given
-            revision = transitions.end(connection, self._launch.run_id, self._claim, snapshot.end, result, now)
-        return revision
+    def _settle_waiting(self, change: int) -> None:
+        self._waiting += change
+        if self._waiting >= MOST_WAITING if not self._held else self._waiting <= MOST_WAITING // 2:
+            self._held = not self._held
+            self._voice.hold(self._held)
 
     def _admit(self, message_id: str) -> None:
         progress = self._progress
-        if progress.refused:
+        if progress.refused_by == message_id:
+            progress.refused_by = None  # its transaction was rolled back for another's sake, and is done again
+        if progress.refused_by is not None:
             raise StaleClaimError("refused, since an earlier proposal of this runner was", "missingAuthority")
         if progress.resend_from is not None and progress.resend_from != message_id:
             raise NotStoredYetError("an earlier proposal is not stored yet")
 
-    def _committed(self, snapshot: Snapshot) -> None:
-        progress = self._progress
-        progress.resend_from = None
-        if snapshot.finished is not None:
-            progress.active = None
-            progress.boundaries += 1
-        if snapshot.started is not None:
-            progress.active = snapshot.started
-            progress.last_attempt = snapshot.started.attempt_id
-            progress.cancel_interrupted = False
-        if snapshot.end is not None:
-            progress.ended = True
-            self._server.run_ended(self._launch.run_id)
-        if snapshot.abandoned:
-            progress.abandoned = True
+    def _known(self, transaction: Transaction, message: RunnerMessage, fingerprint: bytes) -> Answer | None:
+        """The answer that this very message got before; another one under its id is refused."""
+        connection = transaction.sql()
+        stored = runners.receipt(connection, self._launch.runner_epoch, message.message_id)
+        if stored is None:
+            return None
+        if stored.fingerprint != fingerprint:
+            raise ProtocolError(f"the id {message.message_id} stands for another message")
+        outcome = "adopted" if stored.outcome == "accepted" else stored.outcome
+        result = None if stored.result is None else runners.kept_result(connection, stored.result)
+        return Answer(outcome, stored.revision, result, stored.error, kept=True)  # type: ignore[arg-type]
 
-    def _failed(self, message: RunnerMessage, receipt: Receipt, error: BaseException) -> None:
+    def _keep(self, transaction: Transaction, message: RunnerMessage, fingerprint: bytes, answer: Answer) -> None:
+        connection, now = transaction.sql(), transaction.now
+        digest = None if answer.result is None else runners.keep_result(connection, answer.result, now)
+        receipt = Receipt(fingerprint, answer.outcome, answer.revision, digest, answer.error)
+        runners.record_receipt(connection, self._launch.runner_epoch, message.message_id, receipt, now)
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
+    def _failed(self, message: RunnerMessage, error: BaseException) -> None:
         progress = self._progress
         if isinstance(error, StateUnavailableError | NotStoredYetError):
             if progress.resend_from is None:
                 progress.resend_from = message.message_id
-            self._answer(message, "rejected", None, error=f"unavailable: {error}")
+            self._answer(message, Answer("rejected", error=f"unavailable: {error}"))
             return
-        if isinstance(error, EffectRequestConflictError):
-            # The fault of the node, which fails with it; the runner has kept to the protocol.
-            self._answer(message, "rejected", None, error=f"conflict: {error}")
-            return
+        progress.refused_by = progress.refused_by or message.message_id
+        lost = isinstance(error, StaleClaimError)
+        said = str(error)[:ERROR_CHARACTERS]
+        progress.diagnostics.add(f"{message.operation}: {said}")
+        self._answer(message, Answer("claimLost" if lost else "rejected", self._present_revision(), error=said))
+        self._voice.end("claimLost" if lost else "crashed", False)
 
-        def adopt(transaction: Transaction) -> int | None:
-            stored = runners.receipt(transaction.sql(), receipt.runner_epoch, receipt.message_id)
-            if stored is not None and stored[0] == receipt.fingerprint:
-                return stored[2]
-            raise ProtocolError("no receipt")
+    def _present_revision(self) -> int | None:
+        try:
+            row = self._server.database.connection.execute(
+                "SELECT revision FROM resources WHERE resource_id = ?", (self._claim.resource_id,)
+            ).fetchone()
+        except sqlite3.Error:
+            return None
+        return None if row is None else row[0]
 
-        def adopted(revision: int | None, missing: BaseException | None) -> None:
-            if missing is None:
-                self._answer(message, "adopted", revision)
-                return
-            progress.refused = True
-            outcome = "claimLost" if isinstance(error, StaleClaimError) else "rejected"
-            progress.diagnostics.append(f"{message.operation}: {error}")
-            self._answer(message, outcome, None, error=str(error)[:2000])
-            self._end("claimLost" if outcome == "claimLost" else "crashed", False)
-
-        progress.refused = True
-        self._server.committer.submit_with(adopt, adopted)
-
-    def _submit(
-        self, message: RunnerMessage, receipt: Receipt | None, operation: Callable[[Transaction], dict[str, Any]]
-    ) -> None:
-        """An operation with a result. `revision` in the result is the run's; the rest goes to the runner."""
-
-        def apply(transaction: Transaction) -> tuple[int | None, bytes]:
-            self._admit(message.message_id)
-            result = operation(transaction)
-            revision = result.pop("revision", None)
-            data = canonical_json.encode(result)
-            if receipt is not None:
-                runners.record_receipt(
-                    transaction.sql(),
-                    receipt.runner_epoch,
-                    receipt.message_id,
-                    receipt.fingerprint,
-                    revision,
-                    None,
-                    transaction.now,
-                )
-            return revision, data
-
-        def done(given: tuple[int | None, bytes] | None, error: BaseException | None) -> None:
-            if given is not None:
-                self._progress.resend_from = None
-                self._answer(message, "accepted", given[0], result=given[1])
-            elif error is not None:
-                self._failed(message, receipt or Receipt(self._launch.runner_epoch, message.message_id, b""), error)
-
-        self._server.committer.submit_with(apply, done)
-
-    def _receipt(self, message: RunnerMessage, line: bytes) -> Receipt:
-        return Receipt(self._launch.runner_epoch, message.message_id, identities.sha256(line))
-
-    def _on_state_wanted(self, message: RunnerMessage, line: bytes) -> None:
-        resume = message.operation == "store.prepareRunResume"
-        run_id = self._launch.run_id
-
-        def state(transaction: Transaction) -> dict[str, Any]:
-            connection = transaction.sql()
-            self._on_first_question(transaction)
-            found = runs.run_state(connection, run_id)
-            event, payload = (
-                ("run_resume_prepared", {}) if resume else ("run_initialized", {"workflowName": found["workflowName"]})
-            )
-            revision = transitions.record_engine_event(connection, run_id, self._claim, event, payload, transaction.now)
-            return {"revision": revision, **found}
-
-        self._submit(message, self._receipt(message, line), state)
-
-    def _on_reserve(self, message: RunnerMessage, line: bytes) -> None:
-        wish = _reserve(message.payload)
-        request = canonical_json.decode(self._transfers.bytes_of(wish.request))
-
-        def reserve(transaction: Transaction) -> dict[str, Any]:
-            connection = transaction.sql()
-            run = runs.read(connection, self._launch.run_id)
-            given = run_effects.reserve(connection, run, self._claim, wish, request, transaction.now)
-            transaction.changed.add(run.run_id)
-            return {
-                "attemptNumber": given.attempt_number,
-                "effectId": given.effect_id,
-                "result": None if given.result is None else canonical_json.decode(given.result),
-                "revision": run.revision,
-                "state": given.state,
-            }
-
-        self._submit(message, self._receipt(message, line), reserve)
-
-    def _on_update(self, message: RunnerMessage, line: bytes) -> None:
-        update = _update(message.payload)
-        data = self._transfers.bytes_of(update.data)
-
-        def publish(transaction: Transaction) -> dict[str, Any]:
-            connection = transaction.sql()
-            revision = transitions.record_update(
-                connection,
-                self._launch.run_id,
-                self._claim,
-                update.attempt_id,
-                update.type,
-                update.key,
-                data,
-                transaction.now,
-            )
-            transaction.changed.add(self._launch.run_id)
-            return {"revision": revision}
-
-        self._submit(message, self._receipt(message, line), publish)
-
-    def _answer(
-        self,
-        message: RunnerMessage,
-        outcome: str,
-        revision: int | None,
-        *,
-        result: bytes | None = None,
-        error: str | None = None,
-    ) -> None:
-        self._send(
+    def _answer(self, message: RunnerMessage, answer: Answer) -> None:
+        self._voice.send(
             encode(
                 RunnerResponse(
-                    error=error,
+                    error=answer.error,
                     message_id=message.message_id,
-                    outcome=outcome,  # type: ignore[arg-type]
-                    result=None if result is None else self._transfers.offer(result),
-                    revision=revision,
+                    outcome=answer.outcome,
+                    result=None if answer.result is None else contents.offered(answer.result),
+                    revision=answer.revision,
                     schema=RESPONSE_SCHEMA,
                 )
             )
         )
+
+
+def read_message(line: bytes, launch: Launch) -> RunnerMessage:
+    """Decode a frame of the runner of this launch; `ProtocolError` or an error of msgspec when it is none."""
+    message = _message(line)
+    if encode(message) != line:
+        canonical_json.check(line)
+    if (
+        message.schema != MESSAGE_SCHEMA
+        or message.launch_schema != LAUNCH_SCHEMA
+        or message.run_id != launch.run_id
+        or message.runner_epoch != launch.runner_epoch
+        or message.generation != launch.claim.generation
+    ):
+        raise ProtocolError("a message of another run, generation or runner epoch")
+    kinds = KINDS.get(message.operation)
+    if kinds is None:
+        raise ProtocolError(f"unknown operation {message.operation[:80]!r}")
+    if message.kind not in kinds:
+        raise ProtocolError(f"{message.operation} cannot be sent as {message.kind}")
+    return message
+
+
+def _word(error: PiWorkflowsError) -> str:
+    return "conflict: " if isinstance(error, EffectRequestConflictError) else ""

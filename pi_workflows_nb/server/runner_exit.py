@@ -48,8 +48,8 @@ def _how(status: int | None, clean: bool, progress: Progress) -> str:
     node = f"while node {progress.active.node_id} ran" if progress.active is not None else "while no node ran"
     if progress.stopped:
         return f"its process was stopped by a signal {node}, for longer than its claim lasts"
-    if progress.diagnostics:
-        return f"{progress.diagnostics[0]}, {node}"
+    if progress.diagnostics.notes:
+        return f"{progress.diagnostics.notes[0]}, {node}"
     if clean or status is None:
         why = progress.exiting.detail if progress.exiting is not None else None
         return f"it left by itself ({why or 'it does not say why'}) {node}"
@@ -66,9 +66,7 @@ def park_after_exit(
     """What a runner's exit means for a run that is still its own: when it is due again, and whether it is at all."""
     exiting = progress.exiting
     if exiting is not None and exiting.reason == "sourceChanged":
-        transitions.park(
-            connection, run, now, code="workflowSourceChanged", detail=exiting.detail, event="run.source_changed"
-        )
+        transitions.park_for_source_change(connection, run, exiting.detail, now)
         return
     if not cause.started:
         transitions.park(connection, run, now, available_at=now + 1000)
@@ -78,15 +76,10 @@ def park_after_exit(
         return
     errors = (0 if progress.boundaries else run.consecutive_errors) + 1
     if errors >= CRASHES or (cause.clean and not progress.boundaries):
-        transitions.park(
-            connection,
-            run,
-            now,
-            code="runnerNoProgress",
-            detail=f"the runner ended {errors} time{'s' * (errors > 1)} without finishing a node; the last time"
-            f" {cause.how}; run.logs() shows what it printed",
-            errors=errors,
-            event="run.worker_no_progress",
+        why = (
+            f"the runner ended {errors} time{'s' * (errors > 1)} without finishing a node; the last time {cause.how};"
+            " run.logs() shows what it printed"
         )
+        transitions.park_without_progress(connection, run, why, now, errors=errors)
         return
     transitions.park(connection, run, now, available_at=now if errors == 1 else now + 1000, errors=errors)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ..state import server_row
 from ..wire.errors import StateUnavailableError
 from . import logs
-from .clock import LATE_SECONDS
+from .clock import LATE_SECONDS, TICK_SECONDS
 from .committer import Transaction
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TICK_SECONDS: Final = 0.5
 CHECKPOINT_PAGES: Final = 8000
 
 
@@ -79,9 +78,8 @@ class Upkeep:
         return now - self._renewed_at > server_row.SERVER_LEASE_MS / 3
 
     def _check_deadlines(self) -> None:
-        now = self._server.clock.now()
         for supervisor in list(self._server.supervisors.values()):
-            if supervisor is not None and supervisor.overdue(now):
+            if supervisor is not None and supervisor.overdue():
                 supervisor.give_up_node()
 
     def _checkpoint_when_idle(self) -> None:

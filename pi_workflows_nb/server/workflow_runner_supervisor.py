@@ -1,38 +1,31 @@
-"""One runner's life as the server sees it: launch, handshake, renewal, deadline, exit.
+"""The runner of one generation of one run: what it is started with, what its words are for, what its end means.
 
-The runner can only propose (`proposals`). Its exit is its wait status, never the end of its stream, and what the exit
-means for the run is one transition.
+Its life is that of any child (`child_runner_supervisor`). It can only propose (`proposals`), and what its exit means
+for the run is one transition.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import signal
 import sqlite3
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..state import mutation, run_effects, runners, runs, transitions
 from ..state.runners import RunnerOutcome
-from ..wire.errors import PiWorkflowsError, ProtocolError, StaleClaimError, StateUnavailableError
+from ..wire.errors import PiWorkflowsError, StaleClaimError, StateUnavailableError
 from ..wire.runner_messages import COMMAND_SCHEMA, Finished, RunnerCommand, Snapshot, encode
-from . import logs, processes, runner_exit
-from .channel import FrameChannel
+from . import contents, logs, runner_exit
+from .child_runner_supervisor import ChildEnd, ChildRunnerSupervisor, ChildSpec
 from .committer import Transaction
 from .contents import Transfers
 from .launch import Launch, Progress
-from .proposals import Proposals
+from .proposals import Proposals, Voice
 
 if TYPE_CHECKING:
-    from .nursery import Child
     from .server import WorkflowServer
 
-log = logging.getLogger(__name__)
-
-HANDSHAKE_SECONDS: Final = 15.0
 STOPPED_TICKS: Final = 2
-LAST_WORDS_SECONDS: Final = 1.0
 
 
 class WorkflowRunnerSupervisor:
@@ -43,133 +36,96 @@ class WorkflowRunnerSupervisor:
         self.launch = launch
         self.claim = launch.claim
         self.progress = Progress(cancel_interrupted=launch.command == "resume")
-        self.outcome: RunnerOutcome | None = None
-        self.child: Child | None = None
         self.log_path = server.logs / f"{launch.runner_epoch}.log"
-        self._channel: FrameChannel | None = None
-        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transfers = Transfers(server.transfers, launch.runner_epoch)
+        spec = ChildSpec(
+            label=f"runner of {launch.run_id}",
+            mode="run",
+            epoch=launch.runner_epoch,
+            envelope=encode(launch.envelope),
+            environment=server.environments.get(launch.run_id),
+            folder=launch.project_path,
+            log=self.log_path,
+        )
+        self._life = ChildRunnerSupervisor(server, spec, self._on_frame, self.progress.diagnostics)
         self._proposals = Proposals(
             server,
             launch,
             self.progress,
             self._transfers,
-            send=self._send,
-            on_ready=self._said_ready,
-            on_first_question=self._record_running,
-            end=self._end,
+            server.processes,
+            Voice(
+                send=self._life.send,
+                hold=self._life.hold,
+                end=self._end,
+                ready=self._life.said_ready,
+                running=self._record_running,
+            ),
         )
-        self._stopping: asyncio.Task[int | None] | None = None
         self._ticks_stopped = 0
-        self._closed = asyncio.Event()
 
     # -- the life -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """From fork to exit. Never raises: whatever happens is recorded as the runner's outcome."""
-        try:
-            await self._start()
-        except (TimeoutError, PiWorkflowsError, OSError) as error:
-            self.progress.diagnostics.append(str(error) or "the runner did not answer within 15 s of its start")
-            if self.child is None:
-                await self._finish(None, spawned=False)
-                return
-            self.stop("crashed")
-        assert self.child is not None
-        status = await self.child.exited
-        if self._stopping is not None:
-            await self._stopping
-        await self._hear_out()
-        if self._channel is not None:
-            self._channel.close()
-        await self._finish(status, spawned=True)
+        end = await self._life.live(self._command)
+        if self.progress.exiting is None:
+            # What was heard last is stored, or refused, before the end is judged.
+            with contextlib.suppress(PiWorkflowsError):
+                await self.server.committer.submit(lambda _: None)
+        await self._finish(end)
 
-    async def _hear_out(self) -> None:
-        """What the runner wrote before it ended is read, and stored or refused, before its end is judged."""
-        if self._channel is None or self.progress.exiting is not None:
-            return
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._closed.wait(), LAST_WORDS_SECONDS)
-        with contextlib.suppress(PiWorkflowsError):
-            await self.server.committer.submit(lambda _: None)
+    def stop(self, outcome: RunnerOutcome) -> None:
+        """End the runner's group: SIGTERM, 2 s, SIGKILL. It was fenced before, or will be by what its exit means."""
+        self._life.stop(outcome)
 
-    async def _start(self) -> None:
-        server, launch = self.server, self.launch
-        self.child = await server.nursery.spawn(
-            mode="run",
-            environment=server.environments.get(launch.run_id),
-            folder=launch.project_path,
-            log=self.log_path,
-            epoch=launch.runner_epoch,
-        )
-        self._channel = FrameChannel(self._proposals.on_frames, self._on_closed)
-        channel = self._channel
-        await asyncio.get_running_loop().create_connection(lambda: channel, sock=self.child.socket)
-        channel.send(encode(launch.envelope))
-        if not await self._is_ready():
-            return
-        channel.send(
+    def kill(self, outcome: RunnerOutcome) -> None:
+        """End the runner's group at once."""
+        self._life.kill(outcome)
+
+    def _command(self) -> None:
+        launch = self.launch
+        self._life.send(
             encode(
                 RunnerCommand(
                     command=launch.command,  # type: ignore[arg-type]
                     parent_run_id=launch.parent_run_id,
                     schema=COMMAND_SCHEMA,
-                    source=self._transfers.offer(launch.source),
-                    window=server.run_ahead,
+                    source=contents.offered(launch.source),
+                    window=self.server.run_ahead,
                 )
             )
         )
 
-    async def _is_ready(self) -> bool:
-        """Wait for the runner's first word; False when it ended without one, `TimeoutError` when it stays silent."""
-        assert self.child is not None
-        heard: tuple[asyncio.Future[Any], ...] = (self._ready, self.child.exited)
-        await asyncio.wait(heard, timeout=HANDSHAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        if not self._ready.done() and not self.child.exited.done():
-            raise TimeoutError
-        return self._ready.done()
+    def _on_frame(self, line: bytes) -> None:
+        self._proposals.on_frame(line)
+        if self.progress.exiting is not None:
+            self._life.said_exiting()
 
-    def stop(self, outcome: RunnerOutcome) -> None:
-        """End the runner's group: SIGTERM, 2 s, SIGKILL. It was fenced before, or will be by what its exit means."""
-        if self.outcome is None:
-            self.outcome = outcome
-        if self._stopping is None and self.child is not None:
-            self._stopping = asyncio.get_running_loop().create_task(self.child.stop())
-
-    def kill(self, outcome: RunnerOutcome) -> None:
-        """End the runner's group at once."""
-        if self.outcome is None:
-            self.outcome = outcome
-        if self.child is not None:
-            self.child.signal(signal.SIGKILL)
-
-    async def _finish(self, status: int | None, *, spawned: bool) -> None:
-        launch, progress = self.launch, self.progress
-        outcome: RunnerOutcome
-        if self.outcome is not None:
-            outcome = self.outcome
-        elif status == 0 and progress.exiting is not None:
-            outcome = "exited"
+    def _end(self, outcome: RunnerOutcome, at_once: bool) -> None:
+        if at_once:
+            self.kill(outcome)
         else:
-            outcome = "crashed"
-        signal_name = signal.Signals(-status).name if status is not None and status < 0 else None
-        code = status if status is not None and status >= 0 else None
-        tail = logs.tail(self.log_path, runners.DIAGNOSTIC_BYTES) if outcome == "crashed" else ""
-        diagnostic = "\n".join([*progress.diagnostics, tail]).strip()
+            self.stop(outcome)
+
+    async def _finish(self, end: ChildEnd) -> None:
+        launch, progress = self.launch, self.progress
         logs.attribute(self.log_path, progress.last_attempt)
         self._transfers.close()
-        cause = runner_exit.cause_of(status, spawned, progress)
+        cause = runner_exit.cause_of(end.status, end.spawned, progress)
 
         def exited(transaction: Transaction) -> None:
             connection, now = transaction.sql(), transaction.now
-            runners.record_exit(connection, launch.runner_epoch, outcome, code, signal_name, diagnostic, now)
+            runners.record_exit(
+                connection, launch.runner_epoch, end.outcome, end.exit_code, end.signal_name, end.diagnostic, now
+            )
             run = runs.find(connection, launch.run_id)
             if run is None:
                 return
             transaction.changed.add(launch.run_id)
             if run.status != "running" or run.generation != self.claim.generation or run.owner_id is None:
                 return
-            runner_exit.park_after_exit(connection, run, progress, outcome, cause, now)
+            runner_exit.park_after_exit(connection, run, progress, end.outcome, cause, now)
 
         while True:
             try:
@@ -180,39 +136,21 @@ class WorkflowRunnerSupervisor:
                 break
             else:
                 break
-        if not self._ready.done():
-            self._ready.cancel()
         self.server.supervisor_done(self)
-
-    def _send(self, frame: bytes) -> None:
-        if self._channel is not None:
-            self._channel.send(frame)
 
     def _record_running(self, transaction: Transaction) -> None:
         """Rides with the runner's first question, which comes a moment after it is ready: one commit less for each."""
-        child, launch = self.child, self.launch
+        child, launch = self._life.child, self.launch
         assert child is not None
         connection = transaction.sql()
         transitions.mark_running(connection, launch.run_id, self.claim, transaction.now)
         runners.record_ready(connection, launch.runner_epoch, child.pid, child.identity, transaction.now)
         transaction.changed.add(launch.run_id)
 
-    def _said_ready(self) -> None:
-        if not self._ready.done():
-            self._ready.set_result(None)
-
-    def _end(self, outcome: RunnerOutcome, at_once: bool) -> None:
-        if at_once:
-            self.kill(outcome)
-        else:
-            self.stop(outcome)
-
-    def _on_closed(self, error: Exception | None) -> None:
-        self._closed.set()
-        if isinstance(error, ProtocolError):
-            self._proposals.refuse_stream(str(error))
-
     # -- time ---------------------------------------------------------------------------------------------------------
+
+    def _active_time(self) -> float:
+        return self.server.lateness.active(self.server.clock.monotonic())
 
     def renew(self, connection: sqlite3.Connection, now: int) -> None:
         """Prolong the claim, inside a transaction; a claim that is not the live one any more is left alone."""
@@ -232,7 +170,7 @@ class WorkflowRunnerSupervisor:
 
         Asked at every tick; whether it was stopped at the last ones is remembered where `notice` says so.
         """
-        stopped = self.child is not None and processes.is_stopped(self.child.pid)
+        stopped = self.server.processes.is_stopped(self.launch.runner_epoch)
         self._ticks_stopped = self._ticks_stopped + 1 if stopped and notice else 0
         return stopped
 
@@ -241,19 +179,17 @@ class WorkflowRunnerSupervisor:
         self.progress.stopped = self._ticks_stopped >= STOPPED_TICKS
         self.kill("claimLost")
 
-    def overdue(self, now: int) -> bool:
+    def overdue(self) -> bool:
         """Whether the active node's deadline passed so long ago that its runner will not say so any more."""
-        active = self.progress.active
-        return (
-            active is not None
-            and active.deadline_at is not None
-            and now > active.deadline_at + self.server.options.overdue_seconds * 1000
-        )
+        until = self.progress.active_until
+        if self.progress.active is None or until is None:
+            return False
+        return self._active_time() > until + self.server.options.overdue_seconds
 
     def give_up_node(self) -> None:
         """Commit the timeout that the runner cannot propose, and end it; a new generation goes on from there."""
         active = self.progress.active
-        if active is None or self.outcome is not None:
+        if active is None or self._life.outcome is not None:
             return
         run_id, claim = self.launch.run_id, self.claim
 

@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ..wire import canonical_json
 from . import blobs
 from .mutation import Claim
 
@@ -70,33 +71,77 @@ def record_exit(
     connection.execute("DELETE FROM worker_messages WHERE worker_epoch = ?", (runner_epoch,))
 
 
-def receipt(
-    connection: sqlite3.Connection, runner_epoch: str, message_id: str
-) -> tuple[bytes, str, int | None, bytes | None] | None:
-    """The stored answer to a message: fingerprint, outcome, revision, result digest."""
-    row: tuple[bytes, str, int | None, bytes | None] | None = connection.execute(
-        "SELECT request_fingerprint, outcome, accepted_revision, result_hash FROM worker_messages"
-        " WHERE worker_epoch = ? AND message_id = ?",
+@dataclass(frozen=True)
+class Receipt:
+    """The stored answer to a message; `result` is the digest of a stored JSON value."""
+
+    fingerprint: bytes
+    outcome: str
+    revision: int | None
+    result: bytes | None
+    error: str | None
+
+
+def receipt(connection: sqlite3.Connection, runner_epoch: str, message_id: str) -> Receipt | None:
+    """The answer that a message got before, or None."""
+    row = connection.execute(
+        "SELECT request_fingerprint, outcome, accepted_revision, result_hash, content FROM worker_messages"
+        " LEFT JOIN blobs ON blob_hash = error_hash WHERE worker_epoch = ? AND message_id = ?",
         (runner_epoch, message_id),
     ).fetchone()
-    return row
+    if row is None:
+        return None
+    fingerprint, outcome, revision, result, error = row
+    return Receipt(fingerprint, outcome, revision, result, None if error is None else error.decode())
 
 
 def record_receipt(
-    connection: sqlite3.Connection,
-    runner_epoch: str,
-    message_id: str,
-    fingerprint: bytes,
-    revision: int | None,
-    result: bytes | None,
-    now: int,
+    connection: sqlite3.Connection, runner_epoch: str, message_id: str, given: Receipt, now: int
 ) -> None:
-    """Keep the answer to an accepted message; `result` is canonical JSON."""
-    digest = None if result is None else blobs.put_json_bytes(connection, result, now)
+    """Keep the answer to a message, so that the same message again gets it again."""
+    error = None if given.error is None else blobs.put_text(connection, given.error, now)
     connection.execute(
-        "INSERT INTO worker_messages VALUES (?, ?, ?, 'accepted', ?, ?, NULL, ?)",
-        (runner_epoch, message_id, fingerprint, revision, digest, now),
+        "INSERT INTO worker_messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (runner_epoch, message_id, given.fingerprint, given.outcome, given.revision, given.result, error, now),
     )
+
+
+def keep_result(connection: sqlite3.Connection, result: bytes, now: int) -> bytes:
+    """Store the result of an answer, canonical JSON, and give its digest."""
+    return blobs.put_json_bytes(connection, result, now)
+
+
+def kept_result(connection: sqlite3.Connection, digest: bytes) -> bytes:
+    """The result of an answer that was kept."""
+    return blobs.read_json_bytes(connection, digest)
+
+
+REGISTERED: Final = b'{"registered":'
+UNREGISTERED: Final = b'{"unregistered":'
+_SMALL_RESULTS: Final = """
+    SELECT content FROM worker_messages JOIN blobs ON blob_hash = result_hash
+    WHERE worker_epoch = ? AND outcome = 'accepted' AND byte_length < 2000 ORDER BY worker_messages.rowid
+"""
+
+
+def registration(pid: int, start_identity: str, *, registered: bool) -> bytes:
+    """The result of a registration, or of its end. Kept with its message's receipt, it is the record of the process."""
+    word = "registered" if registered else "unregistered"
+    return canonical_json.encode({word: {"pid": pid, "startIdentity": start_identity}})
+
+
+def children(connection: sqlite3.Connection, runner_epoch: str) -> list[tuple[int, str]]:
+    """The processes that a runner has registered and not unregistered: pid and start identity."""
+    found: dict[tuple[int, str], None] = {}
+    for (content,) in connection.execute(_SMALL_RESULTS, (runner_epoch,)):
+        if content.startswith((REGISTERED, UNREGISTERED)):
+            ((word, child),) = canonical_json.decode(content).items()
+            key = child["pid"], child["startIdentity"]
+            if word == "registered":
+                found[key] = None
+            else:
+                found.pop(key, None)
+    return list(found)
 
 
 def leftovers(connection: sqlite3.Connection) -> list[Leftover]:

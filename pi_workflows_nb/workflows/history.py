@@ -57,6 +57,11 @@ class StoredValue:
         return value
 
 
+def stored(value: Any) -> StoredValue:
+    """A value of a run's state, which a store may have as text already."""
+    return value if isinstance(value, StoredValue) else StoredValue(None, value)
+
+
 @dataclass(slots=True)
 class StepRecord:
     """The full result of one step; times in milliseconds since the epoch."""
@@ -95,7 +100,7 @@ class History:
         self.run_id: str = state["runId"]
         self.workflow_name: str = state["workflowName"]
         self.title: str | None = state.get("title")
-        self.input = StoredValue(None, state.get("input"))
+        self.input = stored(state.get("input"))
         self.steps: list[StepRecord] = []
         self.outputs: dict[str, StoredValue] = {}
         self.results: dict[str, StepRecord] = {}
@@ -151,7 +156,7 @@ def _read(step: dict[str, Any]) -> StepRecord:
         attempt_number=step["attemptNumber"],
         node_type=step["nodeType"],
         outcome=outcome,
-        output=StoredValue(None, step.get("output")) if outcome == "ok" else None,
+        output=stored(step.get("output")) if outcome == "ok" else None,
         error=step.get("error"),
         started_at=step["startedAt"],
         finished_at=step["finishedAt"],

@@ -128,6 +128,14 @@ class Peer:
         self.offered[digest] = data
         return {"content": {"bytes": len(data), "mediaType": "application/json", "sha256": digest}}
 
+    def told(self, state):
+        """A run's state as a runner is told of it: its values inline, or by reference."""
+        steps = [
+            {**step, "output": self.value(step["output"]) if step["outcome"] == "ok" else None}
+            for step in state["steps"]
+        ]
+        return {**state, "input": self.value(state["input"]), "steps": steps}
+
     def envelope(self, **changes):
         return {
             "definitionDigest": self.digest,
@@ -175,7 +183,7 @@ class Peer:
             self.answer(message)
             return None
         if operation in ("store.initializeRun", "store.prepareRunResume"):
-            self.answer(message, result=self.state, revision=self.revision)
+            self.answer(message, result=self.told(self.state), revision=self.revision)
             return None
         if operation == "store.reserveEffect":
             assert message["expectedRevision"] == self.revision
@@ -247,6 +255,7 @@ def wait_for(condition, seconds=10.0):
 def ask(folder, question):
     """Put one question to an inspecting child."""
     with Peer(folder, mode="inspect") as peer:
+        assert peer.receive() == {"ready": True}
         peer.socket.sendall(json.dumps(question).encode() + b"\n")
         answer = peer.receive()
         assert peer.exit_code() == 0
