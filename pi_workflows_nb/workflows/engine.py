@@ -23,7 +23,7 @@ from pi_workflows_nb.wire.identities import new_id, utf16_units
 from pi_workflows_nb.workflows.attempts import Attempt
 from pi_workflows_nb.workflows.calls import Call, Callbacks, Drive
 from pi_workflows_nb.workflows.context import Context
-from pi_workflows_nb.workflows.history import History, StepRecord, StoredValue, to_canonical
+from pi_workflows_nb.workflows.history import History, StepRecord, StoredValue, stored
 from pi_workflows_nb.workflows.local_store import LocalStore
 from pi_workflows_nb.workflows.nodes import Action, Node
 from pi_workflows_nb.workflows.results import RunResult
@@ -298,7 +298,7 @@ class _Walk:
                 f"the effect of node {current.step.node_id!r} may have happened; a person must confirm it or retry it"
             )
         if reservation.state == "applied":
-            return _Ending("ok", output=to_canonical(reservation.result))
+            return _Ending("ok", output=stored(reservation.result).json)
         current.effect_id = reservation.effect_id
         attempt.enter_effect(key, reservation.attempt_number)
         return _ending(current, self.callbacks.call(attempt.program(), attempt.deadline))
