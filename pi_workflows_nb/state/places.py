@@ -24,7 +24,7 @@ _HOLDER: Final = (
 _WANTS: Final = f"""
     FROM run_bindings b JOIN runs r USING (run_id) JOIN run_queue q USING (run_id)
     WHERE b.origin_session_id = ?1 AND q.status = 'parked' AND r.paused = 0 AND r.status IN ('queued', 'running')
-      AND coalesce(q.error_code, '') NOT IN {STOPPED} AND q.available_at <= ?2
+      AND coalesce(q.error_code, '') NOT IN {STOPPED} AND (r.status = 'queued' OR q.available_at <= ?2)
 """
 _FIRST: Final = f"SELECT r.run_id, r.resource_id, r.status {_WANTS} ORDER BY q.created_at, r.rowid LIMIT 1"
 _OLDER: Final = f"SELECT r.run_id {_WANTS} AND (q.created_at, r.rowid) < (SELECT o.created_at, n.rowid FROM run_queue o"

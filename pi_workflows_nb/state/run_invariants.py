@@ -159,6 +159,9 @@ _LIFE: Final = (
               AND a.node_type = 'checkpoint' AND s.step_index = (
                 SELECT max(step_index) FROM run_steps WHERE run_id = r.run_id))
           AND NOT EXISTS (
+            SELECT 1 FROM node_attempts a WHERE a.run_id = r.run_id AND a.status = 'waiting'
+              AND a.node_type = 'checkpoint')
+          AND NOT EXISTS (
             SELECT 1 FROM interactive_requests i WHERE i.run_id = r.run_id AND i.status = 'pending')
           AND NOT EXISTS (
             SELECT 1 FROM human_decisions d LEFT JOIN human_decision_resolutions x USING (decision_id)
@@ -166,6 +169,58 @@ _LIFE: Final = (
             WHERE d.run_id = r.run_id AND (x.decision_id IS NULL OR c.decision_id IS NOT NULL))
           AND NOT EXISTS (
             SELECT 1 FROM effects e WHERE e.source_resource_id = r.resource_id AND e.status = 'ambiguous')
+        """,
+        elsewhere="warning",
+    ),
+    Rule(
+        "an attempt waits in a run that is parked",
+        "node_attempts",
+        """
+        SELECT a.attempt_id, 'waiting, the run is ' || r.status || ', its queue row ' || q.status, 'a parked run'
+        FROM node_attempts a JOIN runs r USING (run_id) JOIN run_queue q USING (run_id)
+        WHERE a.status = 'waiting' AND NOT (q.status = 'parked' AND r.status IN ('running', 'waiting'))
+        """,
+        elsewhere="allowed",
+    ),
+    Rule(
+        "who sleeps is due when its sleep is over",
+        "run_queue",
+        """
+        SELECT r.run_id, 'due at ' || q.available_at, coalesce('at ' || a.deadline_at, 'an end of the sleep')
+        FROM node_attempts a JOIN runs r USING (run_id) JOIN run_queue q USING (run_id)
+        WHERE a.status = 'waiting' AND q.status = 'parked' AND CASE r.status
+          WHEN 'running' THEN q.available_at IS NOT a.deadline_at
+          ELSE a.node_type = 'checkpoint' AND a.deadline_at <> q.available_at END
+        """,
+        elsewhere="allowed",
+    ),
+    Rule(
+        "a session has one run under way, and a line only behind it",
+        "run_queue",
+        """
+        SELECT q.run_id, 'parked before its start, its session is free', 'queued' FROM run_queue q
+        JOIN runs r USING (run_id)
+        WHERE q.status = 'parked' AND r.status = 'queued' AND r.paused = 0 AND NOT EXISTS (
+            SELECT 1 FROM run_queue o JOIN runs n USING (run_id) WHERE o.origin_session_id = q.origin_session_id
+              AND (o.status IN ('queued', 'starting', 'running')
+                OR o.status = 'parked' AND n.status = 'running' AND n.paused = 0 AND o.error_code IS NULL))
+        UNION ALL
+        SELECT r.run_id, 'the detail sessionBusy, the run is ' || r.status || ', its queue row ' || q.status,
+               'only of a run that is parked before its start'
+        FROM runs r JOIN run_queue q USING (run_id)
+        WHERE r.status_detail = 'sessionBusy' AND NOT (r.status = 'queued' AND q.status = 'parked' AND r.paused = 0)
+        """,
+        elsewhere="allowed",
+    ),
+    Rule(
+        "a run is restarted at most three times",
+        "runs",
+        """
+        SELECT run_id, 'restart ' || restart_number, 'at most 3' FROM runs
+        WHERE lineage_kind = 'restart' AND restart_number > 3
+        UNION ALL
+        SELECT c.run_id, 'a restart of a run that was cancelled', 'of one that ended otherwise' FROM runs c
+        JOIN runs p ON p.run_id = c.parent_run_id WHERE c.lineage_kind = 'restart' AND p.status = 'cancelled'
         """,
         elsewhere="warning",
     ),

@@ -37,7 +37,10 @@ class Story:
             self.connection, resource_id, revision + 1, kind, "system", None, {}, NOW, lease_generation=generation
         )
 
-    def run(self, run_id: str, state: str, queue: str, *, parent: str | None = None, held: bool = False) -> str:
+    def run(
+        self, run_id: str, state: str, queue: str, *, parent: str | None = None, held: bool = False,
+        session: str | None = None, detail: str | None = None,
+    ) -> str:  # fmt: skip
         definition = self.json({"name": "story"})
         options = self.json({"source": {"sha256": self.json(SOURCE).hex()}, "tags": []})
         self.connection.execute(
@@ -49,11 +52,11 @@ class Story:
             "runs", run_id=run_id, resource_id=resource_id, parent_run_id=parent,
             root_run_id=parent or run_id, lineage_kind="continuation" if parent else None,
             definition_digest=definition, workflow_ref="cell", launch_options_hash=options, status=state,
-            input_hash=self.json(None), created_at=NOW, updated_at=NOW,
+            status_detail=detail, input_hash=self.json(None), created_at=NOW, updated_at=NOW,
             finished_at=None if state in ("queued", "running") else NOW,
         )  # fmt: skip
         self.insert(
-            "run_queue", run_id=run_id, status=queue, available_at=NOW, origin_session_id=f"headless:{run_id}",
+            "run_queue", run_id=run_id, status=queue, available_at=NOW, origin_session_id=session or f"headless:{run_id}",
             created_at=NOW, updated_at=NOW, finished_at=NOW if queue in ("done", "failed", "cancelled") else None,
         )  # fmt: skip
         self.insert("viewer_runs", run_id=run_id, presentation_revision=2, retained_from_revision=1, updated_at=NOW)
@@ -110,8 +113,8 @@ class Story:
 def tell(connection: sqlite3.Connection) -> None:
     """Runs in every state that a server leaves, with all that hangs on them."""
     story = Story(connection)
-    story.run("ready", "queued", "queued")
-    story.run("busy", "queued", "parked")
+    story.run("ready", "queued", "queued", session="notebook-1")
+    story.run("busy", "queued", "parked", session="notebook-1", detail="sessionBusy")
     done = story.run("done", "completed", "done")
     for index, node in enumerate("abc"):
         story.step("done", index, story.attempt("done", node))
@@ -128,6 +131,13 @@ def tell(connection: sqlite3.Connection) -> None:
     story.attempt("parked", "a", "interrupted")
     story.run("asks", "waiting", "parked")
     story.step("asks", 0, story.attempt("asks", "gate", kind="checkpoint"))
+    story.run("asleep", "running", "parked")
+    connection.execute(
+        "UPDATE node_attempts SET deadline_at = ? WHERE attempt_id = ?",
+        (NOW, story.attempt("asleep", "nap", "waiting")),
+    )
+    story.run("awaits", "waiting", "parked")
+    story.attempt("awaits", "event", "waiting", kind="checkpoint")
     story.run("answered", "waiting", "done")
     carried = story.attempt("answered", "gate", kind="checkpoint")
     story.step("answered", 0, carried)

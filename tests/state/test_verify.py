@@ -51,6 +51,10 @@ HELD = (
 FREE = (
     "owner_type = NULL, owner_id = NULL, token_hash = NULL, acquired_at = NULL, heartbeat_at = NULL, expires_at = NULL"
 )
+RESTARTED = (
+    "UPDATE runs SET lineage_kind = 'restart', restart_number = {}, parent_terminal_fingerprint = zeroblob(32),"
+    " parent_run_id = '{}' WHERE run_id = 'failed'"
+)
 LATE = (
     "INSERT INTO node_attempts(attempt_id, run_id, node_id, attempt_number, node_type, status, created_at,"
     " updated_at) VALUES ('late', 'cancelled', 'a', 1, 'compute', 'interrupted', 1, 1)"
@@ -93,6 +97,14 @@ FAULTS = [
     ("UPDATE run_workers SET finished_at = 1 WHERE run_id = 'live'", "has a run to execute"),
     ("UPDATE run_steps SET attempt_id = 'attempt-1' WHERE run_id = 'asks'", "something to wait for"),
     ("UPDATE effects SET status = 'rejected' WHERE status = 'ambiguous'", "something to wait for"),
+    ("UPDATE node_attempts SET node_type = 'agent' WHERE run_id = 'awaits'", "something to wait for"),
+    ("UPDATE run_queue SET status = 'queued' WHERE run_id = 'asleep'", "waits in a run that is parked"),
+    ("UPDATE node_attempts SET deadline_at = NULL WHERE run_id = 'asleep'", "due when its sleep is over"),
+    ("UPDATE node_attempts SET deadline_at = 1 WHERE run_id = 'awaits'", "due when its sleep is over"),
+    ("UPDATE run_queue SET origin_session_id = 'x' WHERE run_id = 'busy'", "a line only behind it"),
+    ("UPDATE runs SET status_detail = 'sessionBusy' WHERE run_id = 'ready'", "a line only behind it"),
+    (RESTARTED.format(4, "late"), "at most three times"),
+    (RESTARTED.format(1, "cancelled"), "at most three times"),
     ("UPDATE runs SET status = 'completed' WHERE run_id = 'answered'", "points both ways"),
     ("UPDATE runs SET root_run_id = 'done' WHERE run_id = 'next'", "points both ways"),
     ("UPDATE runs SET root_run_id = 'done' WHERE run_id = 'late'", "points both ways"),
