@@ -56,8 +56,9 @@ class Story:
             finished_at=None if state in ("queued", "running") else NOW,
         )  # fmt: skip
         self.insert(
-            "run_queue", run_id=run_id, status=queue, available_at=NOW, origin_session_id=session or f"headless:{run_id}",
-            created_at=NOW, updated_at=NOW, finished_at=NOW if queue in ("done", "failed", "cancelled") else None,
+            "run_queue", run_id=run_id, status=queue, available_at=NOW,
+            origin_session_id=session or f"headless:{run_id}", created_at=NOW, updated_at=NOW,
+            finished_at=NOW if queue in ("done", "failed", "cancelled") else None,
         )  # fmt: skip
         self.insert("viewer_runs", run_id=run_id, presentation_revision=2, retained_from_revision=1, updated_at=NOW)
         self.insert(
