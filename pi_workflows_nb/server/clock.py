@@ -1,4 +1,8 @@
-"""Time as the server sees it: wall clock for the file, a monotonic one for everything that is waited for."""
+"""Time as the server sees it: wall clock for the file, a monotonic one for everything that is waited for.
+
+A wall clock can be set while the server runs. The server's own goes on as if it had not been, until a transaction has
+moved what lasts by it in the file (`clock_set`), and follows then.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from typing import Final, Protocol
 
 TICK_SECONDS: Final = 0.5
 LATE_SECONDS: Final = 0.2
+JUMP_MS: Final = 100
+READ_NS: Final = 5_000_000
 REMEMBERED_SECONDS: Final = 60.0
 
 
@@ -15,22 +21,44 @@ class Clock(Protocol):
     """A source of time; tests give one that they move."""
 
     def now(self) -> int:
-        """Milliseconds since the epoch, for the file."""
+        """Milliseconds since the epoch, for the file; does not jump but by `follow`."""
 
     def monotonic(self) -> float:
         """Seconds on a clock that never jumps, for waiting."""
+
+    def jump(self) -> int:
+        """By how many ms the machine's wall clock was set forward from `now`, or, negative, back; 0 when it was not."""
+
+    def follow(self, jump: int) -> None:
+        """Go along with a jump, in ms."""
 
 
 class SystemClock:
     """The machine's clocks."""
 
+    def __init__(self) -> None:
+        self._ahead = _wall_ahead()
+
     def now(self) -> int:
         """Milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000
+        return (time.monotonic_ns() + self._ahead) // 1_000_000
 
     def monotonic(self) -> float:
         """Seconds since some fixed moment."""
         return time.monotonic()
+
+    def jump(self) -> int:
+        """A sleep of the machine is a jump as well. Small corrections are followed at once, and are none."""
+        ahead = _wall_ahead()
+        jump = (ahead - self._ahead) // 1_000_000
+        if abs(jump) >= JUMP_MS:
+            return jump
+        self._ahead = ahead
+        return 0
+
+    def follow(self, jump: int) -> None:
+        """Go along with a jump, in ms."""
+        self._ahead += jump * 1_000_000
 
 
 class Lateness:
@@ -76,6 +104,15 @@ class Drift:
     def suspended(self) -> int:
         """How long the machine slept."""
         return max(0, round((_offsets()[1] - self._asleep) * 1000))
+
+
+def _wall_ahead() -> int:
+    """Nanoseconds from the monotonic clock to the wall clock, read while nothing held this thread up in between."""
+    while True:
+        before = time.monotonic_ns()
+        wall = time.time_ns()
+        if time.monotonic_ns() - before < READ_NS:
+            return wall - before
 
 
 def _offsets() -> tuple[float, float]:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ..state import server_row
+from ..state import clock_set, server_row
 from ..state.database import Database
 from ..state.steps import StepBatch
 from ..wire.errors import PiWorkflowsError, ProtocolError, StateUnavailableError
@@ -154,7 +154,11 @@ class Committer:
         self._database.require_in_place()
         with self._database.transaction() as connection:
             server_row.check(connection, self._ownership)
-            transaction = Transaction(connection, self._clock.now())
+            jump = self._clock.jump()
+            if jump:
+                log.info("the machine's clock was set by %d ms", jump)
+                clock_set.move(connection, jump)
+            transaction = Transaction(connection, self._clock.now() + jump)
             for member in members:
                 outcome = _Outcome()
                 try:
@@ -165,6 +169,7 @@ class Committer:
                     outcome.error = error
                 outcomes.append(outcome)
             transaction.steps.flush()
+        self._clock.follow(jump)
         self.counters.commits += 1
         self._database.secure()
         return outcomes, transaction.changed

@@ -21,7 +21,7 @@ from . import processes
 from .clock import Clock
 
 LOCK_WAIT_SECONDS: Final = 10.0
-FOREIGN_WAIT_SECONDS: Final = 35.0
+UNRENEWED_SECONDS: Final = server_row.SERVER_LEASE_MS / 1000 + 1
 _serving: Final[set[str]] = set()  # servers of this process that have not ended, by id
 
 
@@ -51,9 +51,11 @@ def take(database: Database, clock: Clock) -> server_row.Ownership:
     """Become the file's owner; `ServerRunningError` while another live process is.
 
     An owner whose exact process is gone is replaced at once. Of one from another boot or pid namespace nothing is
-    known, so its lease must have run out: that is waited for.
+    known, so its lease must have run out: that is waited for, by the file's clock or, since that may have been set back
+    meanwhile, for as long as a lease that nobody renews can last.
     """
-    give_up = time.monotonic() + FOREIGN_WAIT_SECONDS
+    began = time.monotonic()
+    expires_at: int | None = None
     while True:
         owner = server_row.owner(database.connection)
         if owner is None:
@@ -61,9 +63,13 @@ def take(database: Database, clock: Clock) -> server_row.Ownership:
         alive = processes.is_alive(owner.pid, owner.start_identity)
         if alive and owner.pid == os.getpid() and owner.server_id not in _serving:
             break  # an earlier server of this process that could not give the file back, as on a full disk
-        if alive is False or (alive is None and owner.expires_at <= clock.now()):
+        if alive is None and expires_at not in (None, owner.expires_at):
+            alive = True  # it renews its lease
+        expires_at = owner.expires_at
+        run_out = expires_at <= clock.now() or time.monotonic() - began > UNRENEWED_SECONDS
+        if alive is False or (alive is None and run_out):
             break
-        if alive or time.monotonic() > give_up:
+        if alive:
             raise ServerRunningError(
                 f"{database.path} is served by process {owner.pid} already: stop that server (`server.stop()` in its"
                 " notebook) or give another database to pw.start()"

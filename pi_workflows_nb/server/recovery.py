@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..state import runners, transitions_recovery
+from ..state import clock_set, runners, transitions_recovery
 from . import logs, processes
 from .committer import Transaction
 
@@ -35,6 +35,7 @@ async def recover(server: WorkflowServer) -> None:
 
     def settle(transaction: Transaction) -> None:
         cursor, now = transaction.sql(), transaction.now
+        clock_set.catch_up(cursor, now)
         for leftover in left:
             runners.record_exit(cursor, leftover.runner_epoch, "orphaned", None, None, None, now)
         transaction.changed |= transitions_recovery.recover(cursor, now)

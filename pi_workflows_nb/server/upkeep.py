@@ -26,7 +26,7 @@ class Upkeep:
 
     def __init__(self, server: WorkflowServer) -> None:
         self._server = server
-        self._renewed_at = 0
+        self._renewed_at = 0.0
         self._checkpointed = 0
         self._checkpoint_every = 400
 
@@ -70,12 +70,10 @@ class Upkeep:
             for supervisor in due:
                 supervisor.renew(connection, transaction.now)
 
-        if due or self._server_lease_due(now):
-            self._renewed_at = now
+        clock = self._server.clock
+        if due or clock.jump() or clock.monotonic() - self._renewed_at > server_row.SERVER_LEASE_MS / 3000:
+            self._renewed_at = clock.monotonic()
             self._server.committer.submit_with(renew, lambda _, __: None)
-
-    def _server_lease_due(self, now: int) -> bool:
-        return now - self._renewed_at > server_row.SERVER_LEASE_MS / 3
 
     def _check_deadlines(self) -> None:
         for supervisor in list(self._server.supervisors.values()):

@@ -55,11 +55,11 @@ _CANCELLED: Final = "the run was cancelled"
 
 @dataclass(slots=True)
 class _Next:
-    """The node to run now, how many tries of it have failed already, and when it may start (milliseconds)."""
+    """The node to run now, how many tries of it have failed already, and when it may start (seconds, `monotonic`)."""
 
     node_id: str
     tries: int = 0
-    not_before: int | None = None
+    not_before: float | None = None
 
 
 @dataclass(slots=True)
@@ -157,7 +157,7 @@ class _Walk:
                 self._say(finished)
                 finished = None
                 self._store.settle()
-                self.callbacks.pause((step.not_before - _now()) / 1000)
+                self.callbacks.pause(step.not_before - monotonic())
             if self.callbacks.cancel_asked:
                 step = RunEnd("cancelled", error=_CANCELLED)
             elif len(self._history.steps) >= self._workflow.max_steps:
@@ -179,8 +179,8 @@ class _Walk:
         retries = self._node(pending["nodeId"]).retries
         if retries is not None and tries and pending.get("failedAt") is not None:
             # A clock that was set back meanwhile must not hold the run for longer than the pause itself.
-            pause = int(retries.delay(tries) * 1000)
-            not_before = min(int(pending["failedAt"]), _now()) + pause
+            gone = max(0, _now() - int(pending["failedAt"])) / 1000
+            not_before = monotonic() + retries.delay(tries) - gone
         return _Next(pending["nodeId"], tries, not_before)
 
     def _node(self, node_id: str) -> Node:
@@ -351,7 +351,7 @@ class _Walk:
         self._current = None
         if again and node.retries is not None:
             tries = step.tries + 1
-            return finished, _Next(step.node_id, tries, finished_at + int(node.retries.delay(tries) * 1000))
+            return finished, _Next(step.node_id, tries, monotonic() + node.retries.delay(tries))
         record = StepRecord(
             len(self._history.steps),
             step.node_id,

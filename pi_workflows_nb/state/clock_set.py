@@ -1,0 +1,52 @@
+"""What becomes of moments in the file when the machine's wall clock is set.
+
+When a claim ends, a run is due or a node's time is over stands in the file by the wall clock, and is meant as a while
+from the moment at which it was written. So it moves along with a clock that is set: no claim is lost by that, and no
+run held. Only a run that sleeps may mean a moment, and keeps it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+_ASLEEP: Final = (
+    "SELECT r.run_id FROM runs r JOIN node_attempts w USING (run_id) WHERE r.status = 'running' AND w.status = 'waiting'"
+)
+
+
+def move(connection: sqlite3.Connection, by: int) -> None:
+    """The clock by which the file was written until now was set forward, or, negative, back, by so many ms."""
+    connection.execute(
+        "UPDATE workflow_host_state SET heartbeat_at = heartbeat_at + ?1, expires_at = expires_at + ?1"
+        " WHERE host_id IS NOT NULL",
+        (by,),
+    )
+    connection.execute(
+        "UPDATE leases SET heartbeat_at = heartbeat_at + ?1, expires_at = expires_at + ?1 WHERE owner_id IS NOT NULL",
+        (by,),
+    )
+    connection.execute(
+        "UPDATE run_queue SET available_at = available_at + ? WHERE status IN ('queued', 'parked', 'starting', 'running')"
+        f" AND run_id NOT IN ({_ASLEEP})",
+        (by,),
+    )
+    connection.execute(
+        "UPDATE node_attempts SET deadline_at = deadline_at + ? WHERE status IN ('pending', 'running', 'waiting')"
+        f" AND run_id NOT IN ({_ASLEEP})",
+        (by,),
+    )
+
+
+def catch_up(connection: sqlite3.Connection, now: int) -> None:
+    """At a start: what a clock wrote that is set back by now counts from now (ms) on. Runs that wait go on waiting."""
+    connection.execute(
+        "UPDATE leases SET expires_at = expires_at - heartbeat_at + ?1, heartbeat_at = ?1 WHERE heartbeat_at > ?1",
+        (now,),
+    )
+    connection.execute(
+        "UPDATE run_queue SET available_at = min(available_at, available_at - updated_at + ?1), updated_at = ?1"
+        " WHERE updated_at > ?1 AND status IN ('queued', 'parked', 'starting', 'running')"
+        f" AND run_id IN (SELECT run_id FROM runs WHERE status <> 'waiting') AND run_id NOT IN ({_ASLEEP})",
+        (now,),
+    )
