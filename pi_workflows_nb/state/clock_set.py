@@ -11,8 +11,10 @@ import sqlite3
 from typing import Final
 
 _ASLEEP: Final = (
-    "SELECT r.run_id FROM runs r JOIN node_attempts w USING (run_id) WHERE r.status = 'running' AND w.status = 'waiting'"
+    "SELECT r.run_id FROM runs r JOIN node_attempts w USING (run_id)"
+    " WHERE r.status = 'running' AND w.status = 'waiting'"
 )
+_TO_COME: Final = f"status IN ('queued', 'parked', 'starting', 'running') AND run_id NOT IN ({_ASLEEP})"
 
 
 def move(connection: sqlite3.Connection, by: int) -> None:
@@ -26,11 +28,7 @@ def move(connection: sqlite3.Connection, by: int) -> None:
         "UPDATE leases SET heartbeat_at = heartbeat_at + ?1, expires_at = expires_at + ?1 WHERE owner_id IS NOT NULL",
         (by,),
     )
-    connection.execute(
-        "UPDATE run_queue SET available_at = available_at + ? WHERE status IN ('queued', 'parked', 'starting', 'running')"
-        f" AND run_id NOT IN ({_ASLEEP})",
-        (by,),
-    )
+    connection.execute(f"UPDATE run_queue SET available_at = available_at + ? WHERE {_TO_COME}", (by,))
     connection.execute(
         "UPDATE node_attempts SET deadline_at = deadline_at + ? WHERE status IN ('pending', 'running', 'waiting')"
         f" AND run_id NOT IN ({_ASLEEP})",
@@ -46,7 +44,6 @@ def catch_up(connection: sqlite3.Connection, now: int) -> None:
     )
     connection.execute(
         "UPDATE run_queue SET available_at = min(available_at, available_at - updated_at + ?1), updated_at = ?1"
-        " WHERE updated_at > ?1 AND status IN ('queued', 'parked', 'starting', 'running')"
-        f" AND run_id IN (SELECT run_id FROM runs WHERE status <> 'waiting') AND run_id NOT IN ({_ASLEEP})",
+        f" WHERE updated_at > ?1 AND {_TO_COME} AND run_id IN (SELECT run_id FROM runs WHERE status <> 'waiting')",
         (now,),
     )
