@@ -44,6 +44,7 @@ from ..wire.runner_messages import INLINE_BYTES, MAX_FRAME_BYTES, PART_BYTES
 SLICE_SECONDS: Final = 0.1
 GREETING_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 15.0
+END_SECONDS: Final = 5.0
 READ_BYTES: Final = 1 << 18
 _decode = msgspec.json.Decoder(ClientFrame).decode
 
@@ -350,9 +351,9 @@ class SocketConnection:
         if threading.current_thread() is not self._reader:
             self._reader.join(5)
         self._socket.close()
-        if self._process is not None and self._over and self.farewell is None:
+        if self._process is not None and self._over:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(1)  # it died, and somebody has to collect it
+                self._process.wait(END_SECONDS)  # somebody has to collect it
         watched, self._server_process = self._server_process, None
         if watched is not None:
             os.close(watched)

@@ -269,6 +269,7 @@ class Attachment:
             self._changed.notify_all()
         if self._leaving or connection.farewell == "stopped":
             self._end(STOPPED)
+            connection.close()
             return
         try:
             threading.Thread(

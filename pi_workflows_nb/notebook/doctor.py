@@ -22,6 +22,7 @@ from pi_workflows_nb.server import processes
 from pi_workflows_nb.state import admission, filesystems, server_row
 from pi_workflows_nb.state.database import open_read_only
 from pi_workflows_nb.wire.errors import PiWorkflowsError, StateFileError
+from pi_workflows_nb.wire.sockets import state_folder
 
 from . import starting
 from .link import refusal
@@ -111,7 +112,7 @@ def _subject(database: str | os.PathLike[str] | Server | None) -> tuple[Path, Co
     if database is None:
         if known:
             return next(reversed(known.items()))
-        return admission.resolve(starting.state_folder() / "state.sqlite"), None
+        return admission.resolve(state_folder() / "state.sqlite"), None
     path = admission.resolve(starting.local_database() if database == "local" else database)
     return path, known.get(path)
 

@@ -177,6 +177,7 @@ class Server(FileAccess):
 
         Frames and finished runs stay readable.
         """
+        self._close_database()
         try:
             self._connection.stop_server()
         except ServerStoppedError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..state import admission
 from ..wire.errors import StateFileError
+from ..wire.sockets import state_folder
 
 if TYPE_CHECKING:
     from .attachment import Attachment
@@ -17,12 +18,6 @@ if TYPE_CHECKING:
 
 _servers: dict[tuple[int, Path], tuple[Any, dict[Path, Server]]] = {}
 LOCAL_FOLDERS = (Path("/var/tmp"),)  # noqa: S108 - the folder made in it is private
-
-
-def state_folder() -> Path:
-    """The folder of the default file, the sockets and the signing key: `PI_WORKFLOWS_HOME`, or one in the home."""
-    given = os.environ.get("PI_WORKFLOWS_HOME")
-    return Path(given).expanduser() if given else Path.home() / ".pi" / "agent" / "workflows-nb"
 
 
 def local_database() -> Path:

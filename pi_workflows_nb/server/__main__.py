@@ -11,6 +11,7 @@ import json
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,12 @@ def main(argv: list[str]) -> int:
     database, home, given = Path(argv[0]), Path(argv[1]), json.loads(argv[2])
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     try:
-        asyncio.run(_serve(database, home, given))
+        options = Options.of_json(given, in_kernel=False)
+        asyncio.run(
+            serve(
+                database, home, options, lambda path: _say({"socket": str(path)}), end_when_alone=given["endWhenAlone"]
+            )
+        )
     except PiWorkflowsError as error:
         _say({"error": str(error), "kind": type(error).__name__})
         return 1
@@ -43,14 +49,17 @@ def _say(line: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-async def _serve(database: Path, home: Path, given: dict[str, Any]) -> None:
-    server = WorkflowServer(database, home, Options.of_json(given, in_kernel=False))
+async def serve(
+    database: Path, home: Path, options: Options, ready: Callable[[Path], None], *, end_when_alone: bool
+) -> None:
+    """Serve a file until told to stop, by a client or a signal; `ready` is called with the socket once it serves."""
+    server = WorkflowServer(database, home, options)
     await server.start()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.request_stop)
-    _say({"socket": str(socket_path(server.path, home))})
-    watch = asyncio.create_task(_end_when_alone(server)) if given["endWhenAlone"] else None
+    ready(socket_path(server.path, home))
+    watch = asyncio.create_task(_end_when_alone(server)) if end_when_alone else None
     await server.wait_stopped()
     if watch is not None:
         watch.cancel()

@@ -95,6 +95,14 @@ def read_only(connection: sqlite3.Connection, run_id: str, now: int) -> dict[str
     return None if view is None else {**view, "controls": []}
 
 
+def read_only_list(
+    connection: sqlite3.Connection, limit: int, project_id: str | None, now: int
+) -> list[dict[str, Any]]:
+    """The list of runs as the file alone tells it."""
+    rows = run_list(connection, limit, project_id, now, served=is_served(connection))
+    return [{**row, "controls": []} for row in rows]
+
+
 def is_served(connection: sqlite3.Connection) -> bool:
     """Whether the file's recorded owner may still live."""
     owner = server_row.owner(connection)

@@ -5,9 +5,10 @@ What a person mistypes is one line on the standard error and exit status 2; what
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,6 +17,8 @@ from .lab import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rich.console import Console
 
 NAME: Final = "pi-workflows-nb"
 
@@ -34,12 +37,115 @@ def commands(context: click.Context) -> None:
     one SQLite file, so that it goes on after a crash where it was.
 
     \b
+    Look at the runs, here in the terminal: pi-workflows-nb [view]
     See it work, here in the terminal:      pi-workflows-nb demo
     Write your own, in JupyterLab:          pi-workflows-nb lab
     In Python:                              import pi_workflows_nb as pw; server = pw.start()
     """  # noqa: D301 - click's mark for lines that stay as they are
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        context.invoke(view)
+
+
+DATABASE: Final = click.option(
+    "--database",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The state file, when it is not the default one.",
+)
+JSON: Final = click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal.")
+LIMIT: Final = click.option(
+    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many runs."
+)
+
+
+@commands.command()
+@click.argument("run_id", metavar="[RUN_ID]", required=False)
+@click.option("--once", is_flag=True, help="Show one snapshot and end; so it is when nobody looks at a terminal.")
+@JSON
+@LIMIT
+@DATABASE
+def view(*, run_id: str | None, once: bool, as_json: bool, limit: int, database: Path | None) -> None:
+    """The runs, or one of them, as plain text.
+
+    Follows them live until the run has ended, or you press Ctrl-C. Where nobody serves the state file, it is shown as
+    it stands.
+    """
+    from . import asking, live
+
+    path = asking.resolved(database)
+    if as_json:
+        _print_json(asking.runs(path, limit) if run_id is None else [asking.run(path, run_id)])
+    elif once or not sys.stdout.isatty():
+        _console().print(
+            live.of_runs(asking.runs(path, limit)) if run_id is None else live.of_run(asking.run(path, run_id))
+        )
+    else:
+        try:
+            live.follow(path, run_id, limit, _console())
+        except KeyboardInterrupt:
+            return
+
+
+@commands.command()
+@JSON
+@LIMIT
+@DATABASE
+def runs(*, as_json: bool, limit: int, database: Path | None) -> None:
+    """The runs, newest first: a table on a terminal, JSON lines when piped."""
+    from . import asking, live
+
+    listed = asking.runs(asking.resolved(database), limit)
+    if as_json or not sys.stdout.isatty():
+        _print_json(listed)
+    else:
+        _console().print(live.of_runs(listed))
+
+
+@commands.group()
+def server() -> None:
+    """The server of a state file, in a process of its own."""
+
+
+@server.command()
+@JSON
+@DATABASE
+def start(*, as_json: bool, database: Path | None) -> None:
+    """Start the server in the background and wait until it is ready.
+
+    It lives until `pi-workflows-nb server stop`, or a signal. One that serves already is left as it is.
+    """
+    from . import asking, service
+
+    _print_facts(service.start(asking.resolved(database)), as_json=as_json)
+
+
+@server.command()
+@JSON
+@DATABASE
+def status(*, as_json: bool, database: Path | None) -> None:
+    """What the server tells of itself: counts and times."""
+    from . import asking, service
+
+    _print_facts(service.status(asking.resolved(database)), as_json=as_json)
+
+
+@server.command()
+@JSON
+@DATABASE
+def stop(*, as_json: bool, database: Path | None) -> None:
+    """Stop the server, wherever it lives; its runs wait for the next start."""
+    from . import asking, service
+
+    _print_facts(service.stop(asking.resolved(database)), as_json=as_json)
+
+
+@server.command()
+@DATABASE
+def run(*, database: Path | None) -> None:
+    """Serve here, in the foreground, until Ctrl-C, SIGTERM or `pi-workflows-nb server stop`."""
+    from . import asking, service
+
+    service.run(asking.resolved(database))
 
 
 @commands.command()
@@ -110,6 +216,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout = None
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # What is piped is not folded at the width of nobody's terminal.
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+
+
+def _print_json(values: list[dict[str, Any]]) -> None:
+    for value in values:
+        click.echo(json.dumps(value))
+
+
+def _print_facts(facts: dict[str, Any], *, as_json: bool) -> None:
+    if as_json or not sys.stdout.isatty():
+        _print_json([facts])
+        return
+    for name, value in facts.items():
+        click.echo(f"{name:<18} {value}")
 
 
 def _command_of(error: click.UsageError) -> str:

@@ -1,4 +1,4 @@
-"""Where the server of a state file listens."""
+"""The state folder, and where the server of a state file listens."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import Final
 
 LONGEST_SOCKET_PATH: Final = 100
+
+
+def state_folder() -> Path:
+    """The folder of the default file, the sockets and the signing key: `PI_WORKFLOWS_HOME`, or one in the home."""
+    given = os.environ.get("PI_WORKFLOWS_HOME")
+    return Path(given).expanduser() if given else Path.home() / ".pi" / "agent" / "workflows-nb"
 
 
 def socket_path(database: Path, home: Path) -> Path:

@@ -84,9 +84,8 @@ def test_a_log_that_somebody_deleted_takes_no_commit_with_it(tmp_path, folder):
     gate.touch()
     until(lambda: server.status()["runs"] == {"completed": 1})
     os.kill(server.status()["pid"], signal.SIGKILL)
-    until(lambda: not server.alive)
-    server.stop()
-    with pw.start(database=path, project=tmp_path) as server:
+    with server:
+        until(lambda: server.status()["epoch"] == 2)
         assert server.get_run(run.id).output == "third"
         assert len(server.steps()) == 3
     sound(path)

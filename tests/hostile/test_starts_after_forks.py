@@ -100,9 +100,9 @@ def test_the_children_of_a_killed_kernel_keep_nothing_of_its_server(tmp_path, pl
             jupyter.run("hatch()")
         until(lambda: len(survivors()) == 3)
         kernel_pid = jupyter.pid
+        jupyter.kill()
         if placement == "process":
             psutil.Process(server_pid).kill()
-        jupyter.kill()
         until(lambda: of_the_server(tmp_path) == [], 2)
     # A new one and no restart: the children hold the ports of the old one, too.
     with kernel(tmp_path) as jupyter:
