@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from .workflows.nodes import decision as decision
     from .workflows.nodes import shell as shell
     from .workflows.retries import retry as retry
+    from .workflows.waiting_nodes import sleep as sleep
+    from .workflows.waiting_nodes import wait_event as wait_event
 
 _ROOMS = {
     "notebook.doctor": ("doctor",),
@@ -79,6 +81,7 @@ _ROOMS = {
     "workflows.effects": ("idempotent_effect", "manual_effect"),
     "workflows.engine": ("WorkflowEngine",),
     "workflows.local_store": ("LocalStore",),
+    "workflows.waiting_nodes": ("sleep", "wait_event"),
     "workflows.nodes": ("action", "agent", "checkpoint", "compute", "decision", "shell"),
     "workflows.retries": ("retry",),
 }

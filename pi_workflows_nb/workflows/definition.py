@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from pi_workflows_nb.wire.errors import WorkflowDefinitionError
 from pi_workflows_nb.workflows import edges as edge_forms
 from pi_workflows_nb.workflows import nodes as kinds
+from pi_workflows_nb.workflows import waiting_nodes as waiting
 from pi_workflows_nb.workflows.edges import Edge
 from pi_workflows_nb.workflows.effects import Effect
 from pi_workflows_nb.workflows.nodes import DEFAULT_TIMEOUT, Callback, Node, Timeout, check_name
 from pi_workflows_nb.workflows.retries import Retry
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from pi_workflows_nb.workflows.captures import Captures
 
 DEFAULT_MAX_STEPS: Final = 100
@@ -32,9 +35,10 @@ class Workflow:
     """A graph of nodes.
 
     Takes the name; `start_at`, the first node; `nodes` (a dict from name to a node of `agent`, `decision`, `compute`,
-    `action`, `shell` or `checkpoint`) and `edges`, both usually added later by the methods of the same names; `input`,
-    a callable of the input that gives the one to use, or a type (dataclass, TypedDict, pydantic model); `title`, a
-    text or a callable of (input, workflow name); `max_steps`, how many steps a run and its continuations may take;
+    `action`, `shell`, `checkpoint`, `sleep` or `wait_event`) and `edges`, both usually added later by the methods of
+    the same names; `input`, a callable of the input that gives the one to use, or a type (dataclass, TypedDict,
+    pydantic model); `title`, a text or a callable of (input, workflow name); `max_steps`, how many steps a run and its
+    continuations may take;
     `presentation_prompt` and `contract_id`, texts.
 
     Every kind of node is a decorator: `@wf.compute`, or with arguments `@wf.compute(name="total", timeout=5)`. The
@@ -265,6 +269,38 @@ class Workflow:
             return self._add(fn, self._make(kinds.checkpoint, None, fn, given))
         return self._decorate(kinds.checkpoint, fn, name, given)
 
+    def sleep(
+        self,
+        name: str,
+        /,
+        seconds: float | timedelta | Callback | None = None,
+        *,
+        until: datetime | Callback | None = None,
+        status_detail: str | None = None,
+    ) -> Node:
+        """Add a node that pauses the run, `wf.sleep("nap", 60)`, and give it; the rest is as in `pw.sleep`."""
+        return self._add(
+            name, self._make(waiting.sleep, seconds, name, {"until": until, "status_detail": status_detail})
+        )
+
+    def wait_event(
+        self,
+        name: str,
+        /,
+        event: str | None = None,
+        *,
+        timeout: Timeout = None,
+        summary: str | None = None,
+        validate: Any = None,
+        status_detail: str | None = None,
+    ) -> Node:
+        """Add a node that waits for an event, by default that of the node's own name, and give the node.
+
+        The rest is as in `pw.wait_event`.
+        """
+        given = {"timeout": timeout, "summary": summary, "validate": validate, "status_detail": status_detail}
+        return self._add(name, self._make(waiting.wait_event, name if event is None else event, name, given))
+
     def _decorate(self, make: Callable[..., Node], fn: Any, name: str | None, given: dict[str, Any]) -> Any:
         if isinstance(fn, str):
             if name is not None:
@@ -296,7 +332,7 @@ class Workflow:
         if not isinstance(node, Node):
             raise WorkflowDefinitionError(
                 f"node {name!r} of workflow {self.name!r} is {node!r}; make it with pw.compute(fn), pw.action(fn, …), "
-                "pw.shell(…), pw.agent(fn), pw.decision(fn, …) or pw.checkpoint()"
+                "pw.shell(…), pw.agent(fn), pw.decision(fn, …), pw.checkpoint(), pw.sleep(…) or pw.wait_event(…)"
             )
         placed = dataclasses.replace(node, name=name)
         self.nodes[name] = placed

@@ -41,6 +41,7 @@ from pi_workflows_nb.workflows.store import (
 )
 from pi_workflows_nb.workflows.tracebacks import error_text
 from pi_workflows_nb.workflows.updates import UpdateLimits
+from pi_workflows_nb.workflows.waiting_nodes import Sleep, WaitEvent
 
 if TYPE_CHECKING:
     from pi_workflows_nb.workflows.definition import Workflow
@@ -49,6 +50,9 @@ TIMEOUT_ANSWER_SECONDS: Final = 30.0
 EFFECT_KEY_UNITS: Final = 256
 LONGEST_SECONDS: Final = 1e9
 """A deadline further away than this is as good as none, and would not be an exact number of milliseconds."""
+
+PARKED_SECONDS: Final = 5.0
+"""A pause before another try that is longer holds no process where the run can leave it."""
 
 _CANCELLED: Final = "the run was cancelled"
 
@@ -140,6 +144,7 @@ class _Walk:
         self._pending: dict[str, Any] | None = state.get("pending")
         self._limits = UpdateLimits()
         self._current: _Current | None = None
+        self._opening: NodeStarted | None = None
         self.callbacks = Callbacks(store.settle, self._leave_behind)
         store.attend(self.callbacks.wake)
 
@@ -153,11 +158,16 @@ class _Walk:
     def _walk(self, step: _Next | RunEnd) -> RunResult:
         finished: NodeFinished | None = None
         while isinstance(step, _Next):
-            if step.not_before is not None:
+            not_before = step.not_before
+            if not_before is not None:
+                pause = not_before - monotonic()
+                if finished is not None and self._store.parks and pause > PARKED_SECONDS:
+                    step = RunEnd("sleeping", due_at=_now() + int(pause * 1000))
+                    break
                 self._say(finished)
                 finished = None
                 self._store.settle()
-                self.callbacks.pause(step.not_before - monotonic())
+                self.callbacks.pause(not_before - monotonic())
             if self.callbacks.cancel_asked:
                 step = RunEnd("cancelled", error=_CANCELLED)
             elif len(self._history.steps) >= self._workflow.max_steps:
@@ -167,7 +177,7 @@ class _Walk:
         return self._end(finished, step, abandoned=False)
 
     def _end(self, finished: NodeFinished | None, end: RunEnd, *, abandoned: bool) -> RunResult:
-        self._store.propose(ProposedTransition(finished=finished, end=end, abandoned=abandoned))
+        self._store.propose(ProposedTransition(finished=finished, started=self._opening, end=end, abandoned=abandoned))
         self._store.settle()
         return RunResult(self._history.run_id, end.status, end.error, end.detail, end.output, self._history)
 
@@ -223,8 +233,11 @@ class _Walk:
 
     # -- one attempt --------------------------------------------------------------------------------------------------
 
-    def _take(self, step: _Next, before: NodeFinished | None) -> tuple[NodeFinished, _Next | RunEnd]:
-        """Run one attempt: its end, and what comes after it."""
+    def _take(self, step: _Next, before: NodeFinished | None) -> tuple[NodeFinished | None, _Next | RunEnd]:
+        """Run one attempt: its end, and what comes after it.
+
+        The end that is given is the one before where the attempt opens a wait, which outlives this walk.
+        """
         node = self._node(step.node_id)
         number = self._history.next_attempt(step.node_id)
         context = Context(
@@ -242,18 +255,64 @@ class _Walk:
             before = None
             self._current = current = _Current(node, step, context, number, TIMEOUT_ANSWER_SECONDS)
             ending = self._ask_timeout(current)
-            self._start(current, before)
         else:
             self._current = current = _Current(node, step, context, number, seconds)
-            self._start(current, before)
             ending = None
+        if ending is None and isinstance(node, WaitEvent):
+            due_at = None if current.seconds is None else _now() + round(current.seconds * 1000)
+            return self._open(current, before, RunEnd("waiting", detail=step.node_id, due_at=due_at))
+        if ending is None and isinstance(node, Sleep):
+            return self._sleep(current, node, before)
+        self._start(current, before)
         if ending is None:
             ending = self._perform(current)
         return self._conclude(current, ending)
 
+    def _open(
+        self, current: _Current, before: NodeFinished | None, end: RunEnd
+    ) -> tuple[NodeFinished | None, _Next | RunEnd]:
+        """Leave an attempt open that somebody else, or time, will end."""
+        current.seconds = None
+        self._opening = self._opened(current)
+        self._current = None
+        return before, end
+
+    def _sleep(
+        self, current: _Current, node: Sleep, before: NodeFinished | None
+    ) -> tuple[NodeFinished | None, _Next | RunEnd]:
+        said = None
+        if node.fn is not None:
+            self._start(current, before)
+            before = None
+            function, context = node.fn, current.context
+            deadline = None if current.seconds is None else self.callbacks.time.now() + current.seconds
+            asked = self.callbacks.call(lambda: self.callbacks.invoke(function, context), deadline)
+            if asked.error is not None or asked.stopping is not None:
+                return self._conclude(current, _ending(current, asked))
+            said = asked.value
+        try:
+            due_at = node.due_at(_now(), said)
+        except WorkflowDefinitionError as error:
+            return self._conclude(current, _Ending("failed", error=error_text(error)))
+        if due_at > _now() and self._store.parks:
+            if current.started is None:
+                return self._open(current, before, RunEnd("sleeping", detail=current.step.node_id, due_at=due_at))
+            self._current = None
+            return before, RunEnd("sleeping", detail=current.step.node_id, due_at=due_at)
+        if current.started is None:
+            self._start(current, before)
+        self._store.settle()
+        self.callbacks.pause((due_at - _now()) / 1000)
+        if self.callbacks.cancel_asked:
+            return self._conclude(current, _Ending("cancelled", error=_CANCELLED))
+        return self._conclude(current, _Ending("ok", output=b"null"))
+
     def _start(self, current: _Current, before: NodeFinished | None) -> None:
+        self._store.propose(ProposedTransition(finished=before, started=self._opened(current)))
+
+    def _opened(self, current: _Current) -> NodeStarted:
         node, seconds, started_at = current.node, current.seconds, _now()
-        current.started = NodeStarted(
+        current.started = started = NodeStarted(
             current.step.node_id,
             node.type,
             current.context.attempt_id,
@@ -263,22 +322,22 @@ class _Walk:
             node.retries is not None
             and _may_try_again(node, current.step.tries, TimeoutError(), touched=node.effect is not None),
         )
-        self._store.propose(ProposedTransition(finished=before, started=current.started))
+        return started
 
     def _perform(self, current: _Current) -> _Ending:
         node, seconds = current.node, current.seconds
+        if node.type != "compute":
+            self._store.settle()
         current.attempt = attempt = Attempt(
             node,
             current.context,
             self.callbacks,
             self._executor,
-            None if seconds is None else monotonic() + seconds,
+            None if seconds is None else self.callbacks.time.now() + seconds,
         )
         self.callbacks.about = current.context.attempt_id
-        if node.type != "compute":
-            self._store.settle()
-            if isinstance(node, Action):
-                return self._act(current, attempt, node)
+        if isinstance(node, Action):
+            return self._act(current, attempt, node)
         return _ending(current, self.callbacks.call(attempt.program(), attempt.deadline))
 
     def _act(self, current: _Current, attempt: Attempt, node: Action) -> _Ending:
@@ -288,8 +347,13 @@ class _Walk:
             return _ending(current, asked)
         key = self._effect_key(node, current.step.node_id)
         try:
-            reservation = self._store.reserve_effect(
-                current.context.attempt_id, node.effect.type, key, node.effect.recovery, asked.value
+            reservation = self.callbacks.time.leave_out(
+                self._store.reserve_effect,
+                current.context.attempt_id,
+                node.effect.type,
+                key,
+                node.effect.recovery,
+                asked.value,
             )
         except EffectRequestConflictError as error:
             return _Ending("failed", error=error_text(error))
@@ -312,7 +376,7 @@ class _Walk:
         """Let a node's own function say its seconds; gives how the attempt ended if there are none to be had."""
         function, name = cast("Any", current.node.timeout), current.step.node_id
         call = self.callbacks.call(
-            lambda: self.callbacks.invoke(function, current.context), monotonic() + TIMEOUT_ANSWER_SECONDS
+            lambda: self.callbacks.invoke(function, current.context), self.callbacks.time.now() + TIMEOUT_ANSWER_SECONDS
         )
         seconds, current.seconds = call.value, None
         if call.stopping == "cancelled":

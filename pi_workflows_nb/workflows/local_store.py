@@ -16,6 +16,7 @@ from pi_workflows_nb.wire.errors import EffectRequestConflictError, NotFoundErro
 from pi_workflows_nb.wire.identities import effect_id_of_run, new_run_id
 from pi_workflows_nb.workflows.store import (
     EffectReservation,
+    NodeFinished,
     NodeStarted,
     ProposedTransition,
     Recovery,
@@ -79,8 +80,11 @@ class LocalStore:
         }
 
     def answer(self, value: Any) -> None:
-        """Give the checkpoint, at which the run waits, its answer (JSON); resuming goes on behind it."""
-        steps = self._known()["steps"]
+        """Give the node, at which the run waits, its answer (JSON) or its event; resuming goes on behind it."""
+        steps, started = self._known()["steps"], self._running
+        if started is not None:
+            now = max(time_ns() // 1_000_000, started.started_at)
+            self._end_attempt(started, NodeFinished(started.node_id, started.attempt_id, "ok", b"null", None, now))
         steps[-1]["output"] = canonical_json.decode(canonical_json.encode(value))
 
     def initialize(self) -> RunState:
@@ -104,32 +108,35 @@ class LocalStore:
         self.transitions.append(transition)
         state, finished = self._known(), transition.finished
         if finished is not None and self._running is not None:
-            started, self._running = self._running, None
-            output = None if finished.output is None else canonical_json.decode(finished.output)
-            if finished.step:
-                state["pending"] = None
-                state["steps"].append(
-                    {
-                        "index": len(state["steps"]),
-                        "nodeId": finished.node_id,
-                        "attemptId": finished.attempt_id,
-                        "attemptNumber": started.number,
-                        "nodeType": started.node_type,
-                        "outcome": finished.outcome,
-                        "output": output,
-                        "error": finished.error,
-                        "startedAt": started.started_at,
-                        "finishedAt": finished.finished_at,
-                    }
-                )
-            else:
-                tries = (state["pending"] or {"tries": 0})["tries"] + 1
-                state["pending"] = {"nodeId": finished.node_id, "tries": tries, "failedAt": finished.finished_at}
-            if finished.effect is not None:
-                self._settle_effect(finished.effect, output)
+            self._end_attempt(self._running, finished)
         if transition.started is not None:
             self._running = transition.started
             state["attemptCounts"][transition.started.node_id] = transition.started.number
+
+    def _end_attempt(self, started: NodeStarted, finished: NodeFinished) -> None:
+        state, self._running = self._known(), None
+        output = None if finished.output is None else canonical_json.decode(finished.output)
+        if finished.step:
+            state["pending"] = None
+            state["steps"].append(
+                {
+                    "index": len(state["steps"]),
+                    "nodeId": finished.node_id,
+                    "attemptId": finished.attempt_id,
+                    "attemptNumber": started.number,
+                    "nodeType": started.node_type,
+                    "outcome": finished.outcome,
+                    "output": output,
+                    "error": finished.error,
+                    "startedAt": started.started_at,
+                    "finishedAt": finished.finished_at,
+                }
+            )
+        else:
+            tries = (state["pending"] or {"tries": 0})["tries"] + 1
+            state["pending"] = {"nodeId": finished.node_id, "tries": tries, "failedAt": finished.finished_at}
+        if finished.effect is not None:
+            self._settle_effect(finished.effect, output)
 
     def settle(self) -> None:
         """Nothing to wait for."""

@@ -135,13 +135,13 @@ def agent(
     Raises WorkflowDefinitionError for an argument that cannot be right.
     """
     label = _label("agent", fn)
-    _check_text(label, "expected_output", expected_output)
-    _check_validate(label, validate)
+    check_text(label, "expected_output", expected_output)
+    check_validate(label, validate)
     return Agent(
-        fn=_callback(label, fn, gives="the prompt"),
+        fn=check_callback(label, fn, gives="the prompt"),
         expected_output=expected_output,
         validate=validate,
-        **_common(label, timeout, retries, status_detail),
+        **check_common(label, timeout, retries, status_detail),
     )
 
 
@@ -164,14 +164,14 @@ def decision(
     names = _choices(label, choices)
     if not _is_name(field):
         raise WorkflowDefinitionError(f"{label}: field={field!r} is not the name of a field; leave it out for 'route'")
-    _check_validate(label, validate)
+    check_validate(label, validate)
     return Decision(
-        fn=_callback(label, fn, gives="the prompt"),
+        fn=check_callback(label, fn, gives="the prompt"),
         choices=names,
         field=field,
         expected_output=_expected_pick(field, names, choices if isinstance(choices, Mapping) else {}),
         validate=validate,
-        **_common(label, timeout, retries, status_detail),
+        **check_common(label, timeout, retries, status_detail),
     )
 
 
@@ -188,7 +188,9 @@ def compute(
     Raises WorkflowDefinitionError for an argument that cannot be right.
     """
     label = _label("compute", fn)
-    return Compute(fn=_callback(label, fn, gives="the output"), **_common(label, timeout, retries, status_detail))
+    return Compute(
+        fn=check_callback(label, fn, gives="the output"), **check_common(label, timeout, retries, status_detail)
+    )
 
 
 def action(
@@ -206,9 +208,9 @@ def action(
     """
     label = _label("action", fn)
     return Action(
-        fn=_callback(label, fn, gives="the output"),
+        fn=check_callback(label, fn, gives="the output"),
         effect=_declared(label, effect),
-        **_common(label, timeout, retries, status_detail),
+        **check_common(label, timeout, retries, status_detail),
     )
 
 
@@ -236,15 +238,15 @@ def shell(
 
         check_command(exec, label)
     else:
-        _callback(label, exec, gives="the command as a dict")
+        check_callback(label, exec, gives="the command as a dict")
     if parse is not None:
-        _callback(f"{label}, parse", parse, gives="the output", takes="result")
+        check_callback(f"{label}, parse", parse, gives="the output", takes="result")
     return Shell(
         fn=None if isinstance(exec, Mapping) else exec,
         exec=exec,
         parse=parse,
         effect=_declared(label, effect),
-        **_common(label, timeout, retries, status_detail),
+        **check_common(label, timeout, retries, status_detail),
     )
 
 
@@ -263,13 +265,13 @@ def checkpoint(
     Raises WorkflowDefinitionError for an argument that cannot be right.
     """
     label = _label("checkpoint", fn)
-    _check_text(label, "summary", summary)
-    _check_validate(label, validate)
+    check_text(label, "summary", summary)
+    check_validate(label, validate)
     return Checkpoint(
-        fn=None if fn is None else _callback(label, fn, gives="what is asked"),
+        fn=None if fn is None else check_callback(label, fn, gives="what is asked"),
         summary=summary,
         validate=validate,
-        **_common(label, timeout, None, status_detail),
+        **check_common(label, timeout, None, status_detail),
     )
 
 
@@ -307,7 +309,8 @@ def _label(kind: str, fn: object) -> str:
     return f"{kind} node {name!r}" if isinstance(name, str) and name != "<lambda>" else f"{kind} node"
 
 
-def _callback(label: str, fn: object, *, gives: str, takes: str = "ctx") -> Callback:
+def check_callback(label: str, fn: object, *, gives: str, takes: str = "ctx") -> Callback:
+    """A function that a node calls with one argument; WorkflowDefinitionError for anything else."""
     if isinstance(fn, Node) or not callable(fn):
         raise WorkflowDefinitionError(
             f"{label}: {fn!r} is not a function; give one that takes `{takes}` and returns {gives}"
@@ -329,7 +332,8 @@ def _callback(label: str, fn: object, *, gives: str, takes: str = "ctx") -> Call
     return fn
 
 
-def _common(label: str, timeout: object, retries: object, status_detail: object) -> dict[str, Any]:
+def check_common(label: str, timeout: object, retries: object, status_detail: object) -> dict[str, Any]:
+    """What all kinds of nodes have, as keywords; WorkflowDefinitionError for what cannot be right."""
     if isinstance(timeout, bool) or not (timeout is None or callable(timeout) or isinstance(timeout, int | float)):
         raise WorkflowDefinitionError(
             f"{label}: timeout={timeout!r}; give seconds as a number, None for none, or a function of ctx"
@@ -338,16 +342,18 @@ def _common(label: str, timeout: object, retries: object, status_detail: object)
         raise WorkflowDefinitionError(f"{label}: timeout={timeout!r}; seconds are greater than 0 (None means no limit)")
     if not (retries is None or isinstance(retries, Retry)):
         raise WorkflowDefinitionError(f"{label}: retries={retries!r}; write retries=pw.retry(times=3)")
-    _check_text(label, "status_detail", status_detail)
+    check_text(label, "status_detail", status_detail)
     return {"timeout": timeout, "retries": retries, "status_detail": status_detail}
 
 
-def _check_text(label: str, field: str, value: object) -> None:
+def check_text(label: str, field: str, value: object) -> None:
+    """WorkflowDefinitionError unless the value is a text or None."""
     if not (value is None or isinstance(value, str)):
         raise WorkflowDefinitionError(f"{label}: {field} is a text, not {value!r}")
 
 
-def _check_validate(label: str, validate: object) -> None:
+def check_validate(label: str, validate: object) -> None:
+    """WorkflowDefinitionError unless the value can look at an answer, or is None."""
     if not (validate is None or callable(validate)):
         raise WorkflowDefinitionError(
             f"{label}: validate={validate!r}; give a function that takes the value "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pi_workflows_nb.wire.identities import fingerprint
 from pi_workflows_nb.workflows.nodes import DEFAULT_TIMEOUT, Action, Agent, Checkpoint, Node
+from pi_workflows_nb.workflows.waiting_nodes import Sleep, WaitEvent
 
 if TYPE_CHECKING:
     from pi_workflows_nb.workflows.definition import Workflow
@@ -51,6 +52,11 @@ def _node(node: Node) -> dict[str, Any]:
         out["expectedOutput"] = node.expected_output
     if isinstance(node, Checkpoint) and node.summary is not None:
         out["summary"] = node.summary
+    if isinstance(node, WaitEvent):
+        out["waitEvent"] = {"name": node.event, "validated": node.validate is not None}
+    if isinstance(node, Sleep):
+        known = {"seconds": node.seconds, "until": node.until}
+        out["sleep"] = {name: value for name, value in known.items() if value is not None}
     if isinstance(node, Action):
         out["actionExecution"] = node.execution
         out["effect"] = {"type": node.effect.type, "recovery": node.effect.recovery}
