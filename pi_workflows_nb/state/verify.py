@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from ..wire import identities
-from . import admission, blobs, record_invariants, run_invariants
+from . import admission, blobs, record_invariants, resource_invariants, run_invariants
 from .invariants import Rule
 
 _FAULTS: Final = 100
@@ -67,7 +67,7 @@ def _findings(connection: sqlite3.Connection) -> Iterator[Finding]:
     yield from _guarded("an id is that of its key", "resources", _ids(connection))
     yield from _guarded("the source of a run is stored", "runs", _sources(connection))
     here = _made_here(connection)
-    for rule in (*run_invariants.RULES, *record_invariants.RULES):
+    for rule in (*run_invariants.RULES, *record_invariants.RULES, *resource_invariants.RULES):
         severity = "error" if here else rule.elsewhere
         if severity == "allowed":
             continue
