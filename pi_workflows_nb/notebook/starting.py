@@ -77,6 +77,7 @@ def start(
         }
         connection = connect(server, path, home, folder, options)
         known = _servers[os.getpid(), path] = (connection, {})
+        connection.on_stopped(lambda: _forget(connection))
     connection, by_project = known
     if folder not in by_project:
         from .server import Server
@@ -84,6 +85,13 @@ def start(
         by_project[folder] = Server(connection, project=folder, session=session, home=home)
     _load_magics()
     return by_project[folder]
+
+
+def _forget(connection: Attachment) -> None:
+    """Keep nothing of a server that has ended; a cell may still hold its object."""
+    for key, (known, _) in list(_servers.items()):
+        if known is connection:
+            del _servers[key]
 
 
 def _made(home: Path) -> Path:

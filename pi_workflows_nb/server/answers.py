@@ -61,14 +61,8 @@ def give(server: WorkflowServer, transaction: Transaction, run_id: str, value: b
     continuation = identities.new_run_id(runs.workflow_name(connection, run_id), now)
     transitions.answer(connection, run_id, continuation, value, now)
     transaction.changed |= {run_id, continuation}
-    inherit_environment(server, run_id, continuation)
+    server.environments.inherit(run_id, continuation)
     return continuation
-
-
-def inherit_environment(server: WorkflowServer, run_id: str, heir: str) -> None:
-    """Let a run that follows another see the environment variables that it saw."""
-    if run_id in server.environments:
-        server.environments[heir] = server.environments[run_id]
 
 
 async def _validated(server: WorkflowServer, run_id: str, node_id: str, value: bytes) -> bytes:
@@ -83,5 +77,5 @@ async def _validated(server: WorkflowServer, run_id: str, node_id: str, value: b
     (folder,) = connection.execute(
         "SELECT canonical_path FROM projects JOIN runs USING (project_id) WHERE run_id = ?", (run_id,)
     ).fetchone()
-    result = await inspecting.ask(server, question, server.environments.get(run_id), folder)
+    result = await inspecting.ask(server, question, server.environments.of(run_id), folder)
     return canonical_json.encode(result["value"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..runner.inspection import READY
@@ -20,7 +21,7 @@ MAX_ANSWER_BYTES: Final = 256 << 20
 
 
 async def ask(
-    server: WorkflowServer, question: dict[str, Any], environment: dict[str, str] | None, folder: str
+    server: WorkflowServer, question: dict[str, Any], environment: Mapping[str, str] | None, folder: str
 ) -> dict[str, Any]:
     """Send one question, wait up to 60 s, give the answer's `result`.
 

@@ -181,7 +181,7 @@ class Requests:
                 f"workflow {name!r} has a node that needs this notebook's session, which is not served yet;"
                 " give agent=<a callable> to answer its agent nodes"
             )
-        session = payload.get("session") if payload.get("mode") == "interactive" else None
+        session = _session(payload)
         frozen = self.bytes_of(described["frozen"])
         snapshot = self.bytes_of(described["snapshot"])
         source = described["source"]
@@ -208,16 +208,16 @@ class Requests:
             )
             revision = runs.create(connection, new, now)
             transaction.changed.add(run_id)
-            if environment is not None:
-                server.environments[run_id] = environment
+            server.environments.keep(run_id, environment)
             return Receipt({"adopted": False, "note": None, "runId": run_id}, run_id, revision)
 
         receipt = await self._command(request, fingerprint, start)
         if receipt.adopted and receipt.run_id is not None:
             note = self._adoption_note(receipt.run_id, identities.sha256(snapshot), source)
             receipt.receipt = {**receipt.receipt, "adopted": True, "note": note}
-            if environment is not None:
-                server.environments.setdefault(receipt.run_id, environment)
+            if server.environments.of(receipt.run_id) is None:
+                server.environments.keep(receipt.run_id, environment)
+                server.environments.forget_ended(server.database.connection, [receipt.run_id])
         return receipt
 
     async def _describe(
@@ -359,7 +359,7 @@ class Requests:
         def restart(transaction: Transaction) -> Receipt:
             new_id = transitions.restart(transaction.sql(), run_id, transaction.now)
             transaction.changed |= {run_id, new_id}
-            answers.inherit_environment(self._server, run_id, new_id)
+            self._server.environments.keep(new_id, request.payload.get("environment"))
             return Receipt({"runId": new_id}, new_id, 1)
 
         return await self._command(request, self._fingerprint(request), restart)
@@ -441,6 +441,16 @@ def _run_id(request: Request) -> str:
     if not request.run_id:
         raise ProtocolError(f"{request.operation} needs a run id")
     return request.run_id
+
+
+def _session(payload: dict[str, Any]) -> str | None:
+    """The session of an interactive run, None for a headless one."""
+    if payload.get("mode") != "interactive":
+        return None
+    session = payload.get("session")
+    if not isinstance(session, str) or not session or session.startswith(places.HEADLESS):
+        raise ProtocolError("an interactive run needs the id of its session")
+    return session
 
 
 def _is_value(value: Any) -> bool:

@@ -26,6 +26,7 @@ from . import ownership, recovery
 from .clock import LATE_SECONDS, Clock, Drift, Lateness, SystemClock
 from .committer import Committer, Transaction
 from .courtesy import Courtesy
+from .environments import Environments
 from .launch import Launch
 from .listener import Listener
 from .live_view import live_view, run_list
@@ -56,7 +57,7 @@ class WorkflowServer:
         self.transfers = self.folder / "transfers"
         self.sources = self.folder / "sources"
         self.signing_key = sources.signing_key(home)
-        self.environments: dict[str, dict[str, str]] = {}
+        self.environments = Environments()
         self.supervisors: dict[str, WorkflowRunnerSupervisor | None] = {}
         self.processes = ProcessRegistry()
         self.lateness = Lateness()
@@ -378,6 +379,7 @@ class WorkflowServer:
     # -- whoever looks ------------------------------------------------------------------------------------------------
 
     def _changed(self, run_ids: set[str]) -> None:
+        self.environments.forget_ended(self.database.connection, run_ids)
         for run_id in run_ids:
             if run_id not in self.supervisors:
                 self.wake(run_id)

@@ -43,7 +43,7 @@ class WorkflowRunnerSupervisor:
             mode="run",
             epoch=launch.runner_epoch,
             envelope=encode(launch.envelope),
-            environment=server.environments.get(launch.run_id),
+            environment=server.environments.of(launch.run_id),
             folder=launch.project_path,
             log=self.log_path,
         )
