@@ -35,7 +35,7 @@ class Kernel:
             said = {"stdout": log, "stderr": log} if self._log else {}
             self._manager.start_kernel(env=environment, cwd=str(self._folder), **said)
         self._client = self._manager.blocking_client()
-        self._client.start_channels()
+        self._client.start_channels(hb=False)  # which would open others when the kernel is silent for a while
         self._client.wait_for_ready(timeout=60)
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pi_workflows_nb.wire.errors import SessionRequiredError, WorkflowDefinitionError
@@ -82,8 +81,11 @@ class Attempt:
         command = node.exec if isinstance(node.exec, Mapping) else self.callbacks.invoke(node.exec, self.context)
         if isinstance(command, Rejected):
             return self._outcome(command)
-        remaining = None if self.deadline is None else max(0.0, self.deadline - monotonic())
-        result = run_shell(command, timeout=remaining, cancelled=self.context.cancelled, on_start=self._entered)
+        clock = self.callbacks.time.now
+        remaining = None if self.deadline is None else max(0.0, self.deadline - clock())
+        result = run_shell(
+            command, timeout=remaining, cancelled=self.context.cancelled, on_start=self._entered, clock=clock
+        )
         self.done = True
         return to_canonical(result if node.parse is None else self.callbacks.invoke(node.parse, result))
 

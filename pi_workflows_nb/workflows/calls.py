@@ -22,6 +22,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from pi_workflows_nb.wire.errors import PiWorkflowsError, StoppedByServer, WorkflowDefinitionError
+from pi_workflows_nb.workflows.active_time import ActiveTime
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,8 +40,8 @@ Drive = Callable[[], Any]
 class Call:
     """One call of user code and, once it has come back, its end.
 
-    `deadline` and `finished` are monotonic seconds; `error` is whatever was raised; `stopping` says why the code was
-    told to stop, and `abandoned` that it did not.
+    `deadline` and `finished` are seconds of active time; `error` is whatever was raised; `stopping` says why the code
+    was told to stop, and `abandoned` that it did not.
     """
 
     __slots__ = ("abandoned", "deadline", "error", "finished", "stopping", "task", "until", "value")
@@ -94,6 +95,7 @@ class Callbacks:
         self.cancelled = threading.Event()
         self.cancel_asked = False
         self.about: object = None
+        self.time = ActiveTime()
         self._attend = attend
         self._abandon = abandon
         self._events: SimpleQueue[Any] = SimpleQueue()
@@ -126,10 +128,10 @@ class Callbacks:
         if gettrace() is not trace:
             # What the code had called at each line is not called for ours.
             settrace(trace)
-        call.finished = monotonic()
         if getpid() != self._pid:
             # The code forked, and its child came back as well: the run is its parent's alone.
             _end_a_copy(call.error)
+        call.finished = self.time.now()
         if getrecursionlimit() < depth:
             # It holds for all threads, and for what comes next.
             setrecursionlimit(depth)
@@ -200,7 +202,7 @@ class Callbacks:
         if self._over or about != self.about or call is None or call.stopping is not None:
             raise PiWorkflowsError("the node that asked for this has ended; nothing of it is accepted any more")
         try:
-            work()
+            self.time.leave_out(work)
         except StoppedByServer as error:
             self._over = True
             self._events.put(_End(None, error))
@@ -252,6 +254,7 @@ class Callbacks:
     def watch(self, drive: Drive) -> Any:
         """Have a worker do `drive`, look after it, and give its value or raise its error."""
         try:
+            self.time.start()
             self._spawn(drive)
             while True:
                 event = self._next_event()
@@ -300,7 +303,7 @@ class Callbacks:
             call = self._now
             if call is not None:
                 self._watching_until = call.until
-            elif self._watching_until is not None and self._watching_until <= monotonic():
+            elif self._watching_until is not None and self._watching_until <= self.time.now():
                 self._watching_until = None
             until = self._watching_until
             if self._now is not call:  # a call began meanwhile and may have trusted the time before
@@ -308,14 +311,14 @@ class Callbacks:
             try:
                 if until is None:
                     return self._events.get()
-                return self._events.get(True, min(max(0.0, until - monotonic()), _LONGEST_WAIT))
+                return self._events.get(True, min(max(0.0, until - self.time.now()), _LONGEST_WAIT))
             except Empty:
                 return None
 
     def _look_at_the_clock(self) -> None:
         with self.baton:
             call = self._now
-            if call is None or call.until is None or monotonic() < call.until:
+            if call is None or call.until is None or self.time.now() < call.until:
                 return
             if call.stopping is None:
                 self._stop(call, "timed_out")
@@ -334,7 +337,7 @@ class Callbacks:
 
     def _stop(self, call: Call, why: Literal["timed_out", "cancelled"]) -> None:
         call.stopping = why
-        call.until = monotonic() + GRACE_SECONDS
+        call.until = self.time.now() + GRACE_SECONDS
         event, self.cancelled = self.cancelled, threading.Event()
         event.set()
         if call.task is not None:
@@ -363,6 +366,7 @@ class Callbacks:
                 event.answer(gone)
         if self._worker is not None and self._now is None:
             self._worker.join(JOIN_SECONDS)
+        self.time.stop()
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -106,12 +106,13 @@ def run_shell(
     timeout: float | None,
     cancelled: threading.Event,
     on_start: Callable[[int], None] | None = None,
+    clock: Callable[[], float] = monotonic,
 ) -> dict[str, Any]:
     """Run a command to its end and give its result.
 
     Takes the command, a limit in seconds beside the command's own (None for none), an event that ends it early, and a
-    callable that is told the process id. Blocks; the command stays in the process group of the caller. On timeout and
-    cancellation it and all it has started get SIGTERM, and SIGKILL two seconds later.
+    callable that is told the process id; limits are counted by `clock`. Blocks; the command stays in the process group
+    of the caller. On timeout and cancellation it and all it has started get SIGTERM, and SIGKILL two seconds later.
 
     Gives a JSON dict: `stdout`, `stderr` (text, invalid UTF-8 replaced), `exitCode` (None after a signal), `signal`
     (name or None), `durationMs`, `stdoutTruncated`, `stderrTruncated`.
@@ -124,7 +125,7 @@ def run_shell(
     if cancelled.is_set():
         raise CommandFailed(f"{shown} was not started: the node is cancelled")
     limits = [limit for limit in (timeout, command.timeout) if limit is not None]
-    execution = _Execution(command, shown, min(limits, default=None))
+    execution = _Execution(command, shown, min(limits, default=None), clock)
     if on_start is not None:
         on_start(execution.pid)
     try:
@@ -144,10 +145,11 @@ def run_shell(
 class _Execution:
     """One running command: its process, its streams, its clock."""
 
-    def __init__(self, command: Command, shown: str, limit: float | None) -> None:
+    def __init__(self, command: Command, shown: str, limit: float | None, clock: Callable[[], float]) -> None:
         mark = uuid4().hex
         self._started = monotonic()
-        self._deadline = None if limit is None else self._started + limit
+        self._clock = clock
+        self._deadline = None if limit is None else clock() + limit
         try:
             self._process = subprocess.Popen(
                 command.argv,
@@ -180,7 +182,7 @@ class _Execution:
         give_up: float | None = None
         while True:
             exited = self._has_exited()
-            now = monotonic()
+            now = self._clock()
             if ended_by is None and not exited:
                 if cancelled.is_set():
                     ended_by = "cancelled"
