@@ -13,8 +13,7 @@ The second and third rest on the system: a pidfd of the server that becomes read
 control socket is the second sign, since a forked child of the server may hold a copy of that socket), SIGKILL for a
 runner whose nursery died, and the place of this process, and of each runner, as the one that inherits orphans.
 
-Both directions of the control socket carry one JSON object a line. A `spawn` is accompanied by one descriptor, the
-runner's end of its channel.
+What is said on the control socket stands in `wire.nursery_messages`; what else is heard there ends this process.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from __future__ import annotations
 import fcntl
 import gc
 import importlib
-import json
 import os
 import select
 import signal
@@ -33,13 +31,14 @@ import traceback
 import types
 from array import array
 from collections import deque
-from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from pi_workflows_nb.runner import birth, prctl, proc
 from pi_workflows_nb.runner.birth import Entry
 from pi_workflows_nb.runner.children import Children
 from pi_workflows_nb.runner.guard import Guard
+from pi_workflows_nb.wire import nursery_messages as messages
+from pi_workflows_nb.wire.errors import ProtocolError
 
 QUIET_LIBRARIES: Final = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
@@ -119,37 +118,47 @@ class Nursery:
         if not data or flags & socket.MSG_CTRUNC:
             self.leave()
         self.incoming += data
+        if b"\n" not in data:
+            if len(self.incoming) > messages.MAX_COMMAND_BYTES:
+                self.leave()
+            return
         *lines, rest = self.incoming.split(b"\n")
         self.incoming = rest
         for line in lines:
-            self.act(json.loads(line))
+            try:
+                command = messages.read_command(bytes(line))
+            except ProtocolError as error:
+                sys.stderr.write(f"{error}\n")
+                self.leave()
+            self.act(command)
 
-    def act(self, command: dict[str, Any]) -> None:
+    def act(self, command: messages.Command) -> None:
         """One command of the server."""
-        operation = command["op"]
-        if operation == "spawn":
-            self.spawn(command)
-        elif operation == "signal":
-            self.children.signal(command["id"], command["signal"])
-        elif operation == "begin":
-            self.begin(command)
-        elif operation == "guard":
-            if self.guard is not None and self.guard.path != command["path"]:
-                self.guard.release()
-                self.guard = None
-            self.guard = self.guard or Guard(command["path"])
-            self.guard_until = time.monotonic() + GUARD_SECONDS
-        elif operation == "unguard":
-            if self.guard is not None:
-                self.guard.release()
-            self.guard = self.guard_until = None
-            self.say({"answer": "unguard", "error": None})
-        elif operation == "stop":
-            self.leave()
+        match command:
+            case messages.Spawn():
+                self.spawn(command)
+            case messages.Signal():
+                self.children.signal(command.id, command.signal)
+            case messages.Begin():
+                self.begin(command)
+            case messages.Guard():
+                path = os.fsdecode(command.path)
+                if self.guard is not None and self.guard.path != path:
+                    self.guard.release()
+                    self.guard = None
+                self.guard = self.guard or Guard(path)
+                self.guard_until = time.monotonic() + GUARD_SECONDS
+            case messages.Unguard():
+                if self.guard is not None:
+                    self.guard.release()
+                self.guard = self.guard_until = None
+                self.say(messages.Answer("unguard", None))
+            case messages.Stop():
+                self.leave()
 
-    def say(self, event: Mapping[str, Any]) -> None:
+    def say(self, event: messages.Event) -> None:
         """Tell the server, as soon as it listens."""
-        self.outgoing += json.dumps(event).encode() + b"\n"
+        self.outgoing += messages.encode(event) + b"\n"
 
     def send(self) -> None:
         """Hand over what waits; the rest goes when the socket has room again."""
@@ -163,25 +172,25 @@ class Nursery:
 
     # What is done once, before the first fork
 
-    def begin(self, command: dict[str, Any]) -> None:
+    def begin(self, command: messages.Begin) -> None:
         """Import what all runners share, and make it cheap to fork."""
         os.environ.update(QUIET_LIBRARIES)
         try:
-            module, _, function = command["entry"].partition(":")
+            module, _, function = command.entry.partition(":")
             self.entry = getattr(importlib.import_module(module), function)
             self.refuse_threads(module)
-            for name in command["preload"]:
+            for name in command.preload:
                 importlib.import_module(name)
                 self.refuse_threads(name)
         except BaseException as error:
             self.entry = None
             text = str(error) if isinstance(error, _ThreadStartedError) else traceback.format_exc()
-            self.say({"answer": "begin", "error": text})
+            self.say(messages.Answer("begin", text.encode(errors="replace").decode()))
             return
         gc.collect()
         gc.disable()
         gc.freeze()
-        self.say({"answer": "begin", "error": None})
+        self.say(messages.Answer("begin", None))
 
     def refuse_threads(self, module: str) -> None:
         """An error that names the module when there is a second thread now."""
@@ -197,10 +206,10 @@ class Nursery:
 
     # Runners
 
-    def spawn(self, command: dict[str, Any]) -> None:
+    def spawn(self, command: messages.Spawn) -> None:
         """Fork one runner."""
         if not self.descriptors:
-            self.say({"event": "refused", "id": command["id"], "error": "the runner's channel did not arrive"})
+            self.say(messages.Refused(command.id, "the runner's channel did not arrive"))
             return
         descriptor = self.descriptors.popleft()
         threads = proc.thread_count()
@@ -216,25 +225,27 @@ class Nursery:
                 problem = f"the system refused the fork: {error.strerror}"
         os.close(descriptor)
         if problem is not None:
-            self.say({"event": "refused", "id": command["id"], "error": problem})
+            self.say(messages.Refused(command.id, problem))
             return
-        self.children.add(command["id"], pid)
-        self.say({"event": "spawned", "id": command["id"], "pid": pid, "identity": proc.start_identity(pid)})
+        self.children.add(command.id, pid)
+        self.say(messages.Spawned(command.id, pid, proc.start_identity(pid)))
 
-    def fork(self, entry: Entry, command: dict[str, Any], descriptor: int) -> int:
+    def fork(self, entry: Entry, command: messages.Spawn, descriptor: int) -> int:
         """Make the runner, and give its pid."""
-        wanted = self.environment if command["environment"] is None else command["environment"]
-        removed, changed = birth.differences(birth.with_epoch(wanted, command["epoch"]))
+        wanted = self.environment
+        if command.environment is not None:
+            wanted = {os.fsdecode(name): os.fsdecode(value) for name, value in command.environment}
+        removed, changed = birth.differences(birth.with_epoch(wanted, command.epoch))
         others = (self.control.fileno(), self.server, self.woken, self.waker, *self.descriptors)
         guards = self.guard.descriptors if self.guard is not None else ()
         channel = socket.socket(fileno=descriptor)
         to_be = birth.Birth(
             entry=entry,
             channel=channel,
-            mode=command["mode"],
-            log=command["log"],
-            epoch=command["epoch"],
-            folder=command["folder"],
+            mode=command.mode,
+            log=os.fsdecode(command.log),
+            epoch=command.epoch,
+            folder=os.fsdecode(command.folder),
             mark=self.mark,
             parent=self.pid,
             sacrifice=self.sacrifice,
@@ -255,7 +266,7 @@ class Nursery:
     def report_ends(self) -> None:
         """Tell the server which runners ended."""
         for end in self.children.ends():
-            self.say({"event": "exited", "id": end.runner, "pid": end.pid, "status": end.status})
+            self.say(messages.Exited(end.runner, end.pid, end.status))
 
     def leave(self) -> NoReturn:
         """Kill everything, collect it, and end."""
@@ -286,7 +297,7 @@ class Nursery:
         self.guard_until = None
         if problem is not None:
             self.guard.release()
-        self.say({"answer": "guard", "error": problem})
+        self.say(messages.Answer("guard", problem))
 
 
 class _ThreadStartedError(Exception):

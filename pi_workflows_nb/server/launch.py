@@ -53,6 +53,7 @@ class Progress:
     """
 
     ready: bool = False
+    begun: bool = False
     boundaries: int = 0
     ended: bool = False
     abandoned: bool = False

@@ -11,7 +11,6 @@ import array
 import asyncio
 import contextlib
 import io
-import json
 import logging
 import os
 import signal
@@ -26,7 +25,8 @@ from typing import Any, Final
 from pi_workflows_nb.runner import proc
 from pi_workflows_nb.server import processes
 from pi_workflows_nb.server.processes import Leftover
-from pi_workflows_nb.wire.errors import PiWorkflowsError, StateUnavailableError
+from pi_workflows_nb.wire import nursery_messages as messages
+from pi_workflows_nb.wire.errors import PiWorkflowsError, ProtocolError, StateUnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Child:
     def signal(self, number: int) -> None:
         """Signal the runner's process group. Nothing happens when it has ended; the number cannot hit another one."""
         if not self.exited.done():
-            self._nursery._say({"op": "signal", "id": self._number, "signal": int(number)})
+            self._nursery._say(messages.Signal(self._number, int(number)))
 
     async def stop(self, grace: float = GRACE_SECONDS) -> int | None:
         """SIGTERM, `grace` seconds, SIGKILL; the status, as in `exited`."""
@@ -96,7 +96,7 @@ class Nursery:
         self._numbers = 0
         self._incoming = b""
         self._outgoing: deque[tuple[bytes, socket.socket | None]] = deque()
-        self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._answers: dict[str, asyncio.Future[str | None]] = {}
         self._serving = False
         self._ended = False
         self._cleared: asyncio.Future[None] = self._loop.create_future()
@@ -142,9 +142,9 @@ class Nursery:
         finally:
             theirs.close()
         try:
-            answer = await nursery._ask({"op": "begin", "entry": entry, "preload": list(preload)}, READY_SECONDS)
-            if answer["error"] is not None:
-                raise PiWorkflowsError(f"the process that starts runners could not get ready: {answer['error']}")
+            error = await nursery._ask("begin", messages.Begin(entry, list(preload)), READY_SECONDS)
+            if error is not None:
+                raise PiWorkflowsError(f"the process that starts runners could not get ready: {error}")
         except BaseException:
             await nursery.stop()
             raise
@@ -157,15 +157,15 @@ class Nursery:
         The file and its `-shm` must exist, so the server has opened it before. StateUnavailableError when the locks
         cannot be had within 2 s.
         """
-        answer = await self._ask({"op": "guard", "path": os.fspath(path)})
-        if answer["error"] is not None:
-            raise StateUnavailableError(f"the locks that protect {path} could not be taken: {answer['error']}")
+        error = await self._ask("guard", messages.Guard(os.fsencode(path)))
+        if error is not None:
+            raise StateUnavailableError(f"the locks that protect {path} could not be taken: {error}")
 
     async def unguard(self) -> None:
         """Give the locks up, which must be done before the server's last close of the file."""
         if not self._ended:
             with contextlib.suppress(StateUnavailableError):
-                await self._ask({"op": "unguard"})
+                await self._ask("unguard", messages.Unguard())
 
     async def spawn(
         self, *, mode: str, environment: Mapping[str, str] | None, folder: str, log: Path, epoch: str
@@ -182,8 +182,10 @@ class Nursery:
         self._numbers += 1
         number = self._numbers
         child = self._children[number] = Child(self, number, epoch, ours)
-        command = {"op": "spawn", "id": number, "mode": mode, "folder": folder, "log": os.fspath(log), "epoch": epoch}
-        self._say({**command, "environment": None if environment is None else dict(environment)}, theirs)
+        pairs = None
+        if environment is not None:
+            pairs = [(os.fsencode(name), os.fsencode(value)) for name, value in environment.items()]
+        self._say(messages.Spawn(number, mode, os.fsencode(folder), os.fsencode(log), epoch, pairs), theirs)
         try:
             await asyncio.wait_for(asyncio.shield(child._spawned), ANSWER_SECONDS)
         except BaseException as error:
@@ -200,7 +202,7 @@ class Nursery:
         """Kill all runners, wait for their ends, and end the nursery. `on_lost` is not called. May be repeated."""
         if not self._ended:
             self._serving = False
-            self._say({"op": "stop"})
+            self._say(messages.Stop())
             await asyncio.wait([self._cleared], timeout=STOP_SECONDS)
             if not self._ended:
                 self._process.kill()
@@ -209,13 +211,13 @@ class Nursery:
 
     # What goes out
 
-    def _say(self, command: Mapping[str, Any], passed: socket.socket | None = None) -> None:
+    def _say(self, command: messages.Command, passed: socket.socket | None = None) -> None:
         """Send a command, with the channel to pass if there is one, which is closed here once it was sent."""
         if self._ended:
             if passed is not None:
                 passed.close()
             return
-        self._outgoing.append((json.dumps(command).encode() + b"\n", passed))
+        self._outgoing.append((messages.encode(command) + b"\n", passed))
         if len(self._outgoing) == 1:
             self._on_writable()
 
@@ -241,9 +243,8 @@ class Nursery:
                 self._outgoing.popleft()
         self._loop.remove_writer(self._control)
 
-    async def _ask(self, command: Mapping[str, Any], patience: float = ANSWER_SECONDS) -> dict[str, Any]:
-        """Send a command and wait for its answer; one of a kind at a time."""
-        operation = command["op"]
+    async def _ask(self, operation: str, command: messages.Command, patience: float = ANSWER_SECONDS) -> str | None:
+        """Send a command, wait until it was followed, and give the error if it was not; one of a kind at a time."""
         while (earlier := self._answers.get(operation)) is not None:
             await asyncio.wait([earlier])
         if self._ended:
@@ -272,30 +273,35 @@ class Nursery:
             return False
         *lines, self._incoming = (self._incoming + data).split(b"\n")
         for line in lines:
-            self._on_event(json.loads(line))
-        return bool(data)
+            try:
+                event = messages.read_event(line)
+            except ProtocolError as error:
+                log.warning("the process that starts runners is given up: %s", error)
+                return False
+            self._on_event(event)
+        return bool(data) and len(self._incoming) <= messages.MAX_COMMAND_BYTES
 
-    def _on_event(self, event: dict[str, Any]) -> None:
-        if (answered := event.get("answer")) is not None:
-            future = self._answers.get(answered)
+    def _on_event(self, event: messages.Event) -> None:
+        if isinstance(event, messages.Answer):
+            future = self._answers.get(event.to)
             if future is not None and not future.done():
-                future.set_result(event)
+                future.set_result(event.error)
             return
-        child = self._children.get(event["id"])
+        child = self._children.get(event.id)
         if child is None:
             return
-        if event["event"] == "spawned":
-            child.pid, child.identity = event["pid"], event["identity"] or "unknown"
+        if isinstance(event, messages.Spawned):
+            child.pid, child.identity = event.pid, event.identity or "unknown"
             if not child._spawned.done():
                 child._spawned.set_result(None)
-        elif event["event"] == "refused":
-            del self._children[event["id"]]
+            return
+        del self._children[event.id]
+        if isinstance(event, messages.Refused):
             child.exited.set_result(None)
             if not child._spawned.done():
-                child._spawned.set_exception(StateUnavailableError(f"no runner could be started: {event['error']}"))
-        elif event["event"] == "exited":
-            del self._children[event["id"]]
-            child.exited.set_result(event["status"])
+                child._spawned.set_exception(StateUnavailableError(f"no runner could be started: {event.error}"))
+        else:
+            child.exited.set_result(event.status)
 
     def _on_end(self) -> None:
         """The nursery is gone, or of no use: everything that waits for it is told, and its leftovers are ended."""

@@ -1,8 +1,8 @@
 """What a runner says, checked and applied strictly in order; after the first refusal everything else is refused.
 
-A message that does not keep to the protocol raises here, and whoever reads the stream stops that runner. One that does,
-and cannot be followed, is answered `rejected`: after a refusal that leaves the runner with a wrong idea of its run it is
-stopped as well, and after one that only declines a wish it goes on.
+A message that does not keep to the protocol raises here, and whoever reads the stream stops that runner. One that
+does, and cannot be followed, is answered `rejected`: after a refusal that leaves the runner with a wrong idea of its
+run it is stopped as well, and after one that only declines a wish it goes on.
 """
 
 from __future__ import annotations

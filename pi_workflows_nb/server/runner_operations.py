@@ -183,10 +183,12 @@ class Operations:
 
     def _state_wanted(self, message: RunnerMessage) -> Operation:
         payload(_nothing, message)
-        resume = message.operation == "store.prepareRunResume"
+        resume, progress = message.operation == "store.prepareRunResume", self._progress
 
         def state(transaction: Transaction) -> Answer:
             connection = transaction.sql()
+            if progress.begun:
+                raise ConflictError("the state of the run was given already")
             self._on_first_question(transaction)
             found = run_state(connection, self._run_id)
             event, said = (
@@ -197,7 +199,10 @@ class Operations:
             )
             return Answer(revision=revision, result=encode(found))
 
-        return state, None
+        def begun() -> None:
+            progress.begun = True
+
+        return state, begun
 
     def _other_run(self, message: RunnerMessage) -> Operation:
         wanted = payload(_other_run, message).run_id
