@@ -11,7 +11,7 @@ from contextlib import closing
 import psutil
 import pytest
 
-from pi_workflows_nb.server.clock import SystemClock
+from pi_workflows_nb.server import clock
 from pi_workflows_nb.state.database import open_read_only
 from tests.hostile.nodes import Host, hostile
 from tests.hostile.surroundings import sound, until
@@ -217,18 +217,19 @@ def test_code_that_holds_the_interpreters_lock_past_its_deadline_was_not_paused(
 
 @pytest.mark.parametrize("hours", [1, -1])
 def test_a_wall_clock_that_jumps_moves_no_deadline(tmp_path, state_folder, monkeypatch, hours):
-    jumped = 0
-    monkeypatch.setattr(SystemClock, "now", lambda self: time.time_ns() // 1_000_000 + jumped)
-    # A claim that outlasts the jump: what is asked here is what becomes of deadlines.
-    host = Host(tmp_path / "host", state_folder, "thread", runLeaseMs=3 * 3_600_000)
+    jumped, ahead = 0, clock._wall_ahead
+    monkeypatch.setattr(clock, "_wall_ahead", lambda: ahead() + jumped)
+    host = Host(tmp_path / "host", state_folder, "thread")
     try:
         quick = host.run(hostile("import time\ntime.sleep(1.5)\nreturn 'in time'", kind="compute(timeout=30)"))
         stuck = host.run(hostile("import ctypes\nctypes.PyDLL(None).sleep(30)", kind="compute(timeout=2)"))
         query = "SELECT count(*) FROM node_attempts WHERE node_id = 'bad'"
         until(lambda: host.rows(query) == [(2,)])
-        jumped = hours * 3_600_000
+        jumped = hours * 3_600_000_000_000
         assert quick.wait(timeout=30).output == ["ok", "in time"]
         assert stuck.wait(timeout=30).output == ["timed_out", None]
         assert host.runners(quick) == ["exited"]
+        (written,) = host.rows("SELECT updated_at FROM runs WHERE run_id = ?", stuck.id)[0]
+        assert abs(written / 1000 - time.time() - hours * 3600) < 600
     finally:
         host.close()
