@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pi_workflows_nb.server import live_view
-from pi_workflows_nb.wire import errors
+from pi_workflows_nb.wire import canonical_json, errors
 from pi_workflows_nb.wire.errors import ConflictError, PiWorkflowsError, ServerStoppedError, StateFileError
 
 if TYPE_CHECKING:
@@ -115,6 +115,15 @@ class Link:
         if response.outcome in {"accepted", "adopted"}:
             return response
         raise refusal(response, operation)
+
+    def value(self, value: Any) -> dict[str, Any]:
+        """A JSON value as payloads carry it; `NotJsonError` for what is none."""
+        from pi_workflows_nb.workflows.values import to_json
+
+        canonical = canonical_json.encode(to_json(value))
+        if self.connection is None:
+            return {"inline": canonical_json.decode(canonical)}
+        return self.connection.value(canonical)
 
     def view(self, run_id: str) -> dict[str, Any] | None:
         """The live view of a run: from the server, and from the file when no server is there to ask.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from pi_workflows_nb.wire import canonical_json
 from pi_workflows_nb.wire.errors import (
     NotFinished,
     NotFoundError,
@@ -244,32 +244,46 @@ class Run(RunFrames):
     # -- acting ---------------------------------------------------------------------------------------------------
 
     def pause(self) -> Run:
-        """Park the run at its last durable boundary and stop its process. `ConflictError` when it cannot be paused."""
+        """Park the run at its last durable boundary and stop its process; one that waits or sleeps is held there.
+
+        `ConflictError`, which says how the run stands, when it is over or was stopped already.
+        """
         self._link.ask("run.pause", {}, run_id=self._leaf)
         return self
 
     def resume(self) -> Run:
-        """Let a paused or parked run go on from its last durable boundary. `ConflictError` when it is neither."""
+        """Let a paused or parked run go on: from its last durable boundary, or waiting and sleeping as before.
+
+        `ConflictError`, which says how the run stands, when it is over, or waits without being paused.
+        """
         self._link.ask("run.resume", {}, run_id=self._leaf)
         return self
 
     def cancel(self) -> Run:
-        """End the run now; code that is running is stopped. `ConflictError` when it has ended otherwise."""
+        """End the run now; code that is running is stopped. A second cancel changes nothing.
+
+        `ConflictError` when the run has ended otherwise.
+        """
         self._link.ask("run.cancel", {}, run_id=self._leaf)
         return self
 
-    def answer(self, value: Any) -> Run:
-        """Answer the checkpoint that the run waits at, with a JSON value; it goes on as a continuation.
+    def restart(self) -> Run:
+        """Start the run once more, with its input, its source and the environment of this moment; gives the new run.
 
-        `WorkflowInputError` when the checkpoint's own validation refuses the value, `NotJsonError` for one that is not
-        JSON, `ConflictError` when the run waits for no answer.
+        Only what is over is restarted, once, and not what was cancelled. In a chain of runs there are three restarts at
+        most, and none after two runs ended in the same way. `ConflictError` says which of these it is.
         """
-        from pi_workflows_nb.workflows.values import to_json
+        payload = {"environment": dict(os.environ)}
+        receipt = self._link.ask("run.restart", payload, run_id=self._leaf).receipt or {}
+        return Run(self._link, receipt["runId"])
 
-        canonical = canonical_json.encode(to_json(value))
-        connection = self._link.connection
-        carried = {"inline": canonical_json.decode(canonical)} if connection is None else connection.value(canonical)
-        self._link.ask("checkpoint.answer", {"value": carried}, run_id=self._leaf)
+    def answer(self, value: Any) -> Run:
+        """Answer the checkpoint, or give the event, that the run waits for; it goes on as a continuation.
+
+        `value` is JSON. `WorkflowInputError` when the node's own validation refuses it, `NotJsonError` for one that is
+        not JSON, `ConflictError` when the run waits for no answer or is paused.
+        """
+        self._link.ask("checkpoint.answer", {"value": self._link.value(value)}, run_id=self._leaf)
         return self
 
     # -- showing --------------------------------------------------------------------------------------------------

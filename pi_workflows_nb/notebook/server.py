@@ -20,6 +20,7 @@ from pi_workflows_nb.workflows.values import to_json
 from . import cells, representations, wording
 from .file_access import FileAccess
 from .link import Link
+from .origin_session import origin_session
 from .reader import Reader
 from .run import Run
 
@@ -52,7 +53,7 @@ class Server(FileAccess):
 
     def __init__(self, connection: Connection, *, project: Path, session: str | None, home: Path) -> None:
         self.project = Path(project)
-        self.session = session
+        self.session = origin_session(self.project, session)
         self.home = Path(home)
         self._connection = connection
         reader = Reader(connection.database, lambda: True if connection.alive else None)
@@ -110,6 +111,8 @@ class Server(FileAccess):
         else:
             payload = self._described(workflow, input, agent, mode)
         payload |= {"environment": dict(os.environ), "project": str(self.project), "tags": tag_list}
+        if mode == "interactive":
+            payload |= {"mode": mode, "session": self.session}
         response = self._link.ask(
             "run.start",
             payload,
@@ -126,8 +129,7 @@ class Server(FileAccess):
         normalized = inputs.normalize_input(workflow, given)
         described = snapshot.definition_snapshot(workflow)
         needs_session = agent is None and any(node.type == "agent" for node in workflow.nodes.values())
-        mode = mode or ("interactive" if needs_session else "headless")
-        if mode == "interactive":
+        if needs_session:
             raise SessionRequiredError(
                 f"workflow {workflow.name!r} needs the session of this notebook, and sessions are not served yet:"
                 " give agent=<a callable> that answers its agent nodes"
@@ -139,7 +141,7 @@ class Server(FileAccess):
         return {
             "frozen": value(canonical_json.encode(frozen)),
             "input": value(canonical_json.encode(normalized)),
-            "mode": mode,
+            "mode": mode or "headless",
             "name": workflow.name,
             "snapshot": value(canonical_json.encode(described)),
             "source": sources.source_identity(workflow, frozen),
@@ -164,6 +166,15 @@ class Server(FileAccess):
             "mode": mode,
             "workflow": name,
         }
+
+    def signal(self, name: str, value: Any = None) -> int:
+        """Give an event to every run of this project that waits for it at this moment, and say how many that were.
+
+        `value` is JSON, and becomes the output of their `wait_event` nodes. A node that refuses it goes on waiting;
+        `WorkflowInputError` when all do. Also `NotJsonError`, `ServerStoppedError`.
+        """
+        payload = {"name": name, "project": str(self.project), "value": self._link.value(value)}
+        return int((self._link.ask("checkpoint.signal", payload).receipt or {})["answered"])
 
     # -- the server -------------------------------------------------------------------------------------------------
 

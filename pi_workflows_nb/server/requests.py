@@ -175,7 +175,7 @@ class Requests:
         environment = payload.get("environment")
         described = payload if "snapshot" in payload else await self._describe(payload, project, environment)
         name = described["name"]
-        given = self.bytes_of(described["input"])
+        given = self._transfers.given_in_payload(described["input"])
         if described["mode"] == "interactive" and described.get("session") is None:
             raise SessionRequiredError(
                 f"workflow {name!r} has a node that needs this notebook's session, which is not served yet;"
@@ -186,7 +186,7 @@ class Requests:
         snapshot = self.bytes_of(described["snapshot"])
         source = described["source"]
         fingerprint = identities.fingerprint(
-            {"input": identities.sha256_hex(given), "name": name, "operation": "run.start"}
+            {"input": blobs.digest_of(given).hex(), "name": name, "operation": "run.start"}
         )
         options = runs.LaunchOptions(identities.sha256_hex(frozen), list(payload.get("tags") or ())).encode()
 
@@ -212,6 +212,7 @@ class Requests:
             return Receipt({"adopted": False, "note": None, "runId": run_id}, run_id, revision)
 
         receipt = await self._command(request, fingerprint, start)
+        self._transfers.drop(described["input"])
         if receipt.adopted and receipt.run_id is not None:
             note = self._adoption_note(receipt.run_id, identities.sha256(snapshot), source)
             receipt.receipt = {**receipt.receipt, "adopted": True, "note": note}
@@ -428,7 +429,7 @@ class Requests:
     def _digest_of(self, value: dict[str, Any]) -> str:
         if "content" in value:
             return msgspec.convert(value["content"], ContentRef).sha256
-        return identities.sha256_hex(self.bytes_of(value))
+        return blobs.digest_of(self._transfers.given_in_payload(value)).hex()
 
 
 def _not_served(request: Request) -> Response:

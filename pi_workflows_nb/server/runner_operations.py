@@ -165,6 +165,7 @@ class Operations:
         if snapshot.finished is not None:
             progress.active = None
             progress.boundaries += 1
+            self._transfers.release(snapshot.finished.output)
         if snapshot.started is not None:
             progress.active = started = snapshot.started
             progress.active_until = None
@@ -322,8 +323,13 @@ def _check_snapshot(message: RunnerMessage, snapshot: Snapshot) -> None:
         raise ProtocolError("the message names another attempt than its transition")
     if finished is not None and (finished.outcome == "ok") != (finished.output is not None):
         raise ProtocolError("an attempt has an output exactly when it ended well")
-    if started is not None and end is not None:
+    if end is None:
+        return
+    parks = end.status in ("waiting", "sleeping")
+    if started is not None and not parks:
         raise ProtocolError("a run that ends starts no node")
+    if (end.due_at is None and end.status == "sleeping") or (end.due_at is not None and not parks):
+        raise ProtocolError("a sleep has a moment at which it is over, an end of the run has none")
 
 
 def _require_attempt(message: RunnerMessage, attempt_id: str) -> None:
