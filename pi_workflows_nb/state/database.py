@@ -29,7 +29,6 @@ _WRITER: Final = (
     *_EVERYWHERE,
     "synchronous = FULL",
     "cache_size = -64000",
-    "temp_store = MEMORY",  # the order of the resource queue needs no disk, which may be full
     "journal_size_limit = 67108864",
     "wal_autocheckpoint = 0",  # a checkpoint in somebody's commit would stall a run; the server does it when idle
 )

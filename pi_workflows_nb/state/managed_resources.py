@@ -171,7 +171,6 @@ def note_change(
     actor: ActorType = "control",
 ) -> int:
     """Raise the version by one with its event, by the claim's owner or else by `actor`; gives the event's number."""
-    mutation.bump(connection, row.resource_id, row.revision, now)
     event = mutation.event_row(
         row.resource_id,
         row.revision + 1,
@@ -182,6 +181,7 @@ def note_change(
         now,
         None if claim is None else claim.generation,
     )
+    mutation.bump(connection, row.resource_id, row.revision, now)
     number = connection.execute(mutation.EVENT_INSERT, event).lastrowid
     assert number is not None
     return number
@@ -232,8 +232,8 @@ def _create(
     ).fetchone():
         # An earlier life of the key, or a neighbour whose name and key make the same text with their colon.
         hashed = identities.managed_resource_key(project_id, manager, key, uid)
-    resource_id = mutation.create_aggregate(connection, "controller", row_id, now, revision=0, hashed=hashed)
     digests = blobs.put_json_bytes(connection, spec, now), blobs.put_json_bytes(connection, initial_status, now)
+    resource_id = mutation.create_aggregate(connection, "controller", row_id, now, revision=0, hashed=hashed)
     connection.execute(_INSERT, (row_id, resource_id, project_id, manager, key, uid, *digests, now, now))
     enqueue_row(connection, row_id, now, now)
     note_change(connection, require_row(connection, project_id, manager, key), "resource.created", _generation(1), now)
