@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,9 @@ class ChildRunnerSupervisor:
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stopping: asyncio.Task[int | None] | None = None
         self._closed = asyncio.Event()
+        self._lines: deque[bytes] = deque()
+        self._held = False
+        self._gone = False
         self._deaf = False
         self._exiting = False
 
@@ -131,8 +135,10 @@ class ChildRunnerSupervisor:
         self._channel.send(frame)
 
     def hold(self, held: bool) -> None:
-        """Read nothing from the child until it is released again."""
-        self._channel.hold(held)
+        """Hear nothing more of the child until it is released again."""
+        self._held = held
+        if not held:
+            self._hear()
 
     def said_ready(self) -> None:
         """The child is there."""
@@ -185,8 +191,9 @@ class ChildRunnerSupervisor:
 
     async def _hear_out(self) -> None:
         """What the child wrote before it ended is heard before its end is judged."""
+        self._gone = True
         if self._connected and not self._exiting:
-            self._channel.hold(False)
+            self._hear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), LAST_WORDS_SECONDS)
 
@@ -206,15 +213,26 @@ class ChildRunnerSupervisor:
     # -- what it says -------------------------------------------------------------------------------------------------
 
     def _on_frames(self, lines: list[bytes]) -> None:
-        for line in lines:
-            if self._deaf:
+        self._lines.extend(lines)
+        self._hear()
+
+    def _hear(self) -> None:
+        """Take frames one by one, as long as the child reads what it is answered; what it sends then waits in its pipe.
+
+        Of a child that is gone all is taken: it cannot ask for more.
+        """
+        while self._lines and not self._deaf:
+            if not self._gone and (self._held or self._channel.congested):
+                self._channel.hold(True)
+                self._channel.when_writable(self._hear)
                 return
             try:
-                self._on_frame(line)
+                self._on_frame(self._lines.popleft())
             except Exception as error:
                 if not isinstance(error, PiWorkflowsError | ValueError | RecursionError):
                     log.exception("a frame of %s could not be handled", self._spec.label)
                 self._refuse(str(error))
+        self._channel.hold(False)
 
     def _on_closed(self, error: Exception | None) -> None:
         self._closed.set()
@@ -225,6 +243,7 @@ class ChildRunnerSupervisor:
         if self._deaf:
             return
         self._deaf = True
+        self._lines.clear()
         self.diagnostics.add(f"protocol: {text[:FAULT_CHARACTERS]}")
         log.warning("%s stopped: %s", self._spec.label, text[:200])
         self.kill("crashed")

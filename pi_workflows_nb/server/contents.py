@@ -6,6 +6,8 @@ import base64
 import binascii
 import hashlib
 import os
+import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,11 +47,13 @@ class Transfers:
         self._folder = folder
         self._peer = peer
         self._received: dict[str, Path] = {}
+        self._wanted: Counter[str] = Counter()
         self._under_way: dict[str, _Arriving] = {}
 
     def write(self, part: ContentWrite) -> None:
         """Take one part; the last one must complete the promised length and digest."""
         if part.sha256 in self._received:
+            self._wanted[part.sha256] += part.offset + len(part.base64) // 4 * 3 >= part.bytes
             return
         arriving = self._under_way.get(part.sha256) or _Arriving(self._folder / f"{self._peer}-{part.sha256}")
         try:
@@ -74,6 +78,7 @@ class Transfers:
             arriving.path.unlink(missing_ok=True)
             raise ProtocolError("a transferred value does not have the digest that was promised")
         self._received[part.sha256] = arriving.path
+        self._wanted[part.sha256] = 1
 
     def _append(self, arriving: _Arriving, data: bytes) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -142,6 +147,20 @@ class Transfers:
             raise ProtocolError("a value was referenced before it was transferred")
         return LargeValue(bytes.fromhex(content.sha256), content.bytes, _parts_of(path))
 
+    def release(self, value: Value | None) -> None:
+        """A value of the peer is stored for good: its file goes, and the peer may go on naming it."""
+        if value is not None and value.content is not UNSET and value.content.sha256 in self._received:
+            self._received[value.content.sha256].unlink(missing_ok=True)
+
+    def drop(self, value: dict[str, Any]) -> None:
+        """A client's value was used as often as it was sent: its file goes, and is sent again if need be."""
+        digest = value.get("content", {}).get("sha256")
+        if digest not in self._received:
+            return
+        self._wanted[digest] -= 1
+        if self._wanted[digest] <= 0:
+            self._received.pop(digest).unlink(missing_ok=True)
+
     def close(self) -> None:
         """Remove the files."""
         for path in [*self._received.values(), *(arriving.path for arriving in self._under_way.values())]:
@@ -169,9 +188,9 @@ def offered(stored: bytes) -> Value:
     return Value(content=ContentRef(bytes=len(stored), media_type=blobs.JSON, sha256=identities.sha256_hex(stored)))
 
 
-def read(wish: ContentRead, transaction: Transaction) -> bytes:
-    """The answer to `content.read`: a part of a stored blob."""
-    data = blobs.read_part(transaction.sql(), bytes.fromhex(wish.sha256), wish.offset, PART_BYTES)
+def read(wish: ContentRead, connection: sqlite3.Connection) -> bytes:
+    """The answer to `content.read`: a part of a stored blob. `NotFoundError` without such a blob."""
+    data = blobs.read_part(connection, bytes.fromhex(wish.sha256), wish.offset, PART_BYTES)
     return b'{"base64":"' + base64.b64encode(data) + b'"}'
 
 

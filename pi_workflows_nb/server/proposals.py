@@ -19,6 +19,7 @@ from ..state.runners import Receipt, RunnerOutcome
 from ..wire import canonical_json, identities
 from ..wire.errors import (
     EffectRequestConflictError,
+    NotFoundError,
     PiWorkflowsError,
     ProtocolError,
     StaleClaimError,
@@ -47,8 +48,8 @@ from .runner_operations import Answer, DeclinedError, Operations, payload
 if TYPE_CHECKING:
     from .server import WorkflowServer
 
-MOST_WAITING: Final = 64
-"""Messages of one runner without an answer; then it is not read from until half of them have theirs."""
+MOST_WAITING: Final = 32
+"""Messages of one runner without an answer; then no more is heard of it until half of them have theirs."""
 
 ERROR_CHARACTERS: Final = 2000
 _message = msgspec.json.Decoder(RunnerMessage).decode
@@ -120,8 +121,7 @@ class Proposals:
         elif operation == "content.write":
             self._take_part(message)
         elif operation == "content.read":
-            wish = payload(_read, message)
-            self._submit(message, None, lambda transaction: Answer(result=contents.read(wish, transaction)), None)
+            self._give_part(message)
         else:
             fenced = not operation.startswith("process.")
             self._submit(message, line, *self._operations.of(message), fenced=fenced)
@@ -133,6 +133,17 @@ class Proposals:
             self._answer(message, Answer("rejected", error=f"unavailable: {error}"))
         else:
             self._answer(message, Answer())
+
+    def _give_part(self, message: RunnerMessage) -> None:
+        wish = payload(_read, message)
+        try:
+            part = contents.read(wish, self._server.database.connection)
+        except NotFoundError as error:
+            self._failed(message, error)
+        except sqlite3.Error as error:
+            self._answer(message, Answer("rejected", error=f"unavailable: {error}"))
+        else:
+            self._answer(message, Answer(result=part))
 
     # -- order --------------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,11 @@ class LargeValue:
     parts: Callable[[], Iterable[bytes]]
 
 
+def digest_of(canonical: bytes | LargeValue) -> bytes:
+    """The digest under which a value is stored."""
+    return canonical.digest if isinstance(canonical, LargeValue) else identities.sha256(canonical)
+
+
 def blob_row(content: bytes, media_type: str, now: int) -> tuple[bytes, str, int, bytes, int]:
     """Give the row of a value for `INSERT_BLOBS`; its first member is the digest. `now` in milliseconds."""
     return identities.sha256(content), media_type, len(content), content, now

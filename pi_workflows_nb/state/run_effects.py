@@ -76,7 +76,7 @@ def reserve(
         _insert(connection, run, claim, wish, effect_id, payload, now)
         return Reservation(effect_id, "apply", None, 1)
     status, attempts, stored, result, resource_id = row
-    if stored != (payload.digest if isinstance(payload, LargeValue) else identities.sha256(payload)):
+    if stored != blobs.digest_of(payload):
         raise EffectRequestConflictError(
             f"the effect {wish.effect_type!r} was recorded under its key with another request;"
             " the request of an action must depend on the run's input and outputs alone"

@@ -22,7 +22,7 @@ class NewRun:
     workflow_name: str
     project_id: str
     snapshot: bytes
-    input: bytes
+    input: bytes | blobs.LargeValue
     launch_options: bytes
     source: dict[str, str]
     frozen: bytes

@@ -60,8 +60,11 @@ def decode(data: bytes | memoryview) -> Any:
     """
     data = bytes(data)
     try:
-        if _LONG_NUMBER not in data.translate(_DIGITS):
-            return _fast_decode(data)
+        doubtful = _LONG_NUMBER in data.translate(_DIGITS)
+        value = _fast_decode(data)
+        if not doubtful or not _has_doubtful_number(value):
+            return value
+        del value
     except msgspec.DecodeError:
         pass  # broken, or a lone surrogate; the slow reader knows which
     except RecursionError:
@@ -88,6 +91,21 @@ def check(data: bytes) -> Any:
     if again != data:
         raise ProtocolError("A frame is JSON, but not in canonical form (key order, white space, numbers or escapes).")
     return value
+
+
+def _has_doubtful_number(value: Any) -> bool:
+    """Whether a number is in it that two readers could take differently; most long rows of digits stand in texts."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        kind = type(item)
+        if kind is list:
+            stack.extend(item)
+        elif kind is dict:
+            stack.extend(item.values())
+        elif kind is float or (kind is int and not -MAX_INTEGER < item < MAX_INTEGER):
+            return True
+    return False
 
 
 def _is_plain(value: Any, depth: int) -> bool:
