@@ -10,6 +10,7 @@ FLOOR = ("tests/bench/floor.py", "{db}")
 OURS = ("-m", "tests.bench.ours", "{db}")
 LANGGRAPH = ("tests/bench/neighbours/langgraph_sync.py", "{db}")
 DBOS = ("tests/bench/neighbours/dbos_wal.py", "{db}")
+RESOURCES = ("-m", "tests.bench.resources", "{db}")
 TIMED_IMPORT = "import time; s = time.perf_counter(); import {}; print('{{\"value\":', time.perf_counter() - s, '}}')"
 SPAWNED = "import pi_workflows_nb.runner.entry, time; print('{\"finished\":', time.monotonic(), '}')"
 
@@ -73,6 +74,11 @@ def contestants(scale: float) -> dict[str, dict[str, Contestant]]:
             "import": Contestant(("-c", TIMED_IMPORT.format("pi_workflows_nb"))),
             "import of the floor": Contestant(("-c", TIMED_IMPORT.format("asyncio, sqlite3, json"))),
         },
+        "resources": {
+            "two commits": Contestant((*FLOOR, "steps", "{n}", "2"), number(4000)),
+            "claims of 2,000": Contestant((*RESOURCES, "2000", "{n}"), number(1500)),
+            "claims of 100,000": Contestant((*RESOURCES, "100000", "{n}"), number(1500)),
+        },
         "bytes": {
             "bytes a step": Contestant((*OURS, "bytes", "{n}"), number(1000)),
         },
@@ -107,5 +113,13 @@ ROWS = (
     Row("cold: import, start, first run finished", "cold start", "ms", (Goal("LangGraph, cold", 0.7, at_most=True),)),
     Row("import asyncio, sqlite3, json", "import of the floor", "ms"),
     Row("import of the package", "import", "ms", (Goal("import of the floor", 1.5, at_most=True),)),
+    Row("two FULL commits a step", "two commits", "steps/s"),
+    Row("claim + settle of 2,000 resources", "claims of 2,000", "pairs/s", (Goal("two commits", 0.3),)),
+    Row(
+        "claim + settle of 100,000 resources",
+        "claims of 100,000",
+        "pairs/s",
+        (Goal("two commits", 0.3), Goal("claims of 2,000", 0.8)),
+    ),
     Row("file bytes per compute step", "bytes a step", "bytes", limit=1536),
 )
