@@ -265,7 +265,9 @@ class Requests:
         if row is None:
             return None
         if row[0] in ("failed", "timed_out", "cancelled"):
-            return f"this run {row[0].replace('_', ' ')}; another key= starts a new one"
+            how = "was cancelled" if row[0] == "cancelled" else row[0].replace("_", " ")
+            again = "" if row[0] == "cancelled" else ", restart() this one once more"
+            return f"this run {how}; another key= starts a new one{again}"
         if row[1] != digest or (row[3] == source["ref"] and row[2] != source["revision"]):
             return "the workflow has changed since this run was started; another key= starts one of the new form"
         return None
