@@ -73,8 +73,9 @@ class Play:
             said.readline()
 
     def kill(self) -> None:
-        """End the server that `begin` has started, as a loss of power does."""
+        """End the server that `begin` has started, as a loss of power does: with nobody there to serve in its place."""
         assert self._process is not None
+        self.server()._link.connection.close()
         self._process.kill()
         self._process.wait()
         self._process = None

@@ -318,3 +318,119 @@ def _left_running(play: Play) -> None:
 
 
 recovered.before = _left_running  # type: ignore[attr-defined]
+
+
+@scenario
+def restarted(play: Play) -> None:
+    """A run that failed, and its restart, which does not."""
+    mended = str(play.folder / "mended")
+    wf = pw.Workflow("restarted", start_at="maybe")
+
+    @wf.compute
+    def maybe(ctx):
+        import os
+
+        if not os.path.exists(mended):
+            raise ValueError("not yet")
+        return "mended"
+
+    run_id = play.run(wf)
+    play.until(run_id, "failed")
+    (play.folder / "mended").touch()
+    play.until(play.ask("run.restart", run_id)["runId"], "completed")
+
+
+@scenario
+def asleep(play: Play) -> None:
+    """Two sleeps; during the second, which is long, a pause and a resume, then a cancellation of another run."""
+    wf = pw.Workflow("asleep", start_at="nap")
+    wf.sleep("nap", 0.2)
+    wf.compute(lambda ctx: "awake", name="after")
+    wf.edge("nap", "after")
+    play.until(play.run(wf), "completed")
+    long = pw.Workflow("long-asleep", start_at="night")
+    long.sleep("night", 3600)
+    run_id = play.run(long)
+    _until_it_sleeps(play, run_id)
+    play.ask("run.pause", run_id)
+    play.until(run_id, "paused")
+    play.ask("run.resume", run_id)
+    _until_it_sleeps(play, run_id)
+    play.ask("run.cancel", run_id)
+    play.until(run_id, "cancelled")
+
+
+def _until_it_sleeps(play: Play, run_id: str) -> None:
+    limit = time.monotonic() + 60
+    while not play.until(run_id, "queued", "running")["activity"].startswith("asleep"):
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+
+
+@scenario
+def signalled(play: Play) -> None:
+    """An event that two runs wait for, one that nobody sends, and a wait that is paused meanwhile."""
+    waits = []
+    for number in range(2):
+        wf = pw.Workflow(f"signalled-{number}", start_at="hear")
+        wf.wait_event("hear", "go")
+        wf.compute(lambda ctx: ctx.outputs["hear"], name="after")
+        wf.edge("hear", "after")
+        waits.append(play.run(wf))
+    for run_id in waits:
+        play.until(run_id, "waiting")
+    play.ask("run.pause", waits[1])
+    play.ask("run.resume", waits[1])
+    play.ask("checkpoint.signal", None, {"name": "go", "project": str(play.project), "value": {"inline": 7}})
+    for run_id in waits:
+        play.until(run_id, "completed")
+    wf = pw.Workflow("unheard", start_at="hear")
+    wf.wait_event("hear", "never", timeout=0.2)
+    wf.compute(lambda ctx: "nothing came", name="late")
+    wf.edge("hear", switch="$result.outcome", cases={"timed_out": "late", "ok": "late"})
+    play.until(play.run(wf), "completed")
+
+
+@scenario
+def one_session(play: Play) -> None:
+    """Interactive runs of one session go one after the other; one is paused before its start."""
+    first = play.run(_gated(play, "first"), mode="interactive")
+    play.wait_for(play.folder / "begun")
+    second = play.run(_counting("second"), mode="interactive")
+    third = play.run(_counting("third"), mode="interactive")
+    play.ask("run.pause", second)
+    play.until(second, "paused")
+    (play.folder / "gate").touch()
+    play.until(first, "completed")
+    play.until(third, "completed")
+    play.ask("run.resume", second)
+    play.until(second, "completed")
+
+
+@scenario
+def source_changed(play: Play) -> None:
+    """A run whose stored source is not trusted any more is parked, and goes on when it is again and is resumed."""
+    run_id = play.run(_gated(play, "left"))
+    limit = time.monotonic() + 60
+    while "source" not in (play.view(run_id)["reason"] or ""):
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    play.again(lambda server: server.stop())
+    _key(play).write_bytes((play.folder / "key").read_bytes())
+    (play.folder / "gate").touch()
+    play.ask("run.resume", run_id)
+    play.until(run_id, "completed")
+
+
+def _key(play: Play) -> Any:
+    return play.folder / "home" / "source-signing.key"
+
+
+def _left_with_another_key(play: Play) -> None:
+    play.run(_gated(play, "left"))
+    play.wait_for(play.folder / "begun")
+    (play.folder / "key").write_bytes(_key(play).read_bytes())
+    _key(play).write_bytes(bytes(32))
+
+
+source_changed.before = _left_with_another_key  # type: ignore[attr-defined]
