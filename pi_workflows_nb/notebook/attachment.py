@@ -52,6 +52,10 @@ class Carried(dict[str, Any]):
         self.canonical = canonical
 
 
+class _StoppedMeanwhile(Exception):
+    """Another client served, and was stopped before this one had found it."""
+
+
 class _Follower:
     """Who wants to hear of a run, across servers."""
 
@@ -95,6 +99,7 @@ class Attachment:
         self._changed = threading.Condition()
         self._present: Connection | None = None
         self._newest: Connection
+        self._epoch = 0
         self._leaving = False
         self._ended: str | None = None
         self._followers: list[_Follower] = []
@@ -250,6 +255,7 @@ class Attachment:
     # -- one server after the other -----------------------------------------------------------------------------------
 
     def _adopt(self, connection: Connection) -> None:
+        self._epoch, _ = self._place.ownership()
         with self._changed:
             self._newest = self._present = connection
             self._changed.notify_all()
@@ -285,23 +291,37 @@ class Attachment:
         failure = STOPPED
         while time.monotonic() < give_up:
             try:
-                connection = self._look_for(wait) or self._place.serve(self._client_id)
+                connection = self._look_for(wait) or self._serve(
+                    polite=time.monotonic() < give_up - PATIENCE_SECONDS / 2
+                )
+            except _StoppedMeanwhile:
+                break
             except StateFileError as error:
                 failure = f"the server has gone, and this kernel cannot serve in its place: {error}"
                 break
             except PiWorkflowsError as error:
-                # Another client is about to, or the disk is full just now.
+                # Another client has won by a moment, or the disk is full just now.
                 failure = f"the server has gone, and nobody could serve in its place: {error}"
             else:
-                if self._leaving:
+                if connection is not None and self._leaving:
                     connection.close()
-                    break
-                self._adopt(connection)
-                return
+                elif connection is not None:
+                    self._adopt(connection)
+                    return
             if self._leaving:
                 break
             wait = random.uniform(*NEXT_SECONDS)
         self._end(failure)
+
+    def _serve(self, *, polite: bool) -> Connection | None:
+        """Become the server; None, while `polite`, when another client is about to: one start is quicker than many."""
+        with self._place.alone() as alone:
+            if polite and not alone:
+                return None
+            epoch, given_back = self._place.ownership()
+            if given_back and 0 < self._epoch < epoch:
+                raise _StoppedMeanwhile
+            return self._place.attach(self._client_id) or self._place.serve(self._client_id)
 
     def _look_for(self, seconds: float) -> Connection | None:
         """Look for the socket of a server for so long."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pi_workflows_nb.state.database import Database
-from pi_workflows_nb.wire.errors import ServerStoppedError, StateFileError
+from pi_workflows_nb.state.database import Database, open_read_only
+from pi_workflows_nb.wire.errors import PiWorkflowsError, ServerStoppedError, StateFileError
 
 if TYPE_CHECKING:
     from pi_workflows_nb.client.connection import SocketConnection
@@ -37,6 +42,35 @@ class Place:
             return SocketConnection(where, self.database, self.project, client_id=client_id)
         except ServerStoppedError:
             return None
+
+    def ownership(self) -> tuple[int, bool]:
+        """The file's newest epoch, 0 where it cannot be read, and whether its server has given the file back."""
+        try:
+            with closing(open_read_only(self.database)) as connection:
+                epoch, server = connection.execute("SELECT epoch, host_id FROM workflow_host_state").fetchone()
+        except (PiWorkflowsError, sqlite3.Error):
+            return 0, False
+        return epoch, server is None
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Whether no other kernel is about to serve the file; others see this one as long as the block lasts."""
+        folder = self.database.with_name(self.database.name + ".d")
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(folder / "candidate", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            yield True  # the server itself says what is wrong with the folder
+            return
+        try:
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(descriptor)
 
     def serve(self, client_id: str) -> Connection:
         """Become the file's server. `ServerRunningError` while another live process is, `StateFileError`."""

@@ -97,5 +97,5 @@ class LocalConnection:
         self._thread.stop()
 
     def close(self) -> None:
-        """The server of a kernel lives as long as its connection."""
-        self._thread.stop()
+        """The server of a kernel lives as long as its connection; clients in other kernels may serve in its place."""
+        self._thread.leave()
