@@ -100,8 +100,8 @@ def follow(path: Path, run_id: str | None, limit: int, console: Console) -> None
             _follow_list(connection, limit, console)
         else:
             _follow_run(connection, run_id, console)
-    if connection.farewell is not None or not connection.alive:
-        raise ServerStoppedError(f"the server of {path} has stopped")
+        if connection.farewell is not None or not connection.alive:
+            raise ServerStoppedError(f"the server of {path} has stopped")
 
 
 def _follow_list(connection: SocketConnection, limit: int, console: Console) -> None:

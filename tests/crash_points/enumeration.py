@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 
-from .play import Outcome, play
-from .scenarios import SCENARIOS
+from .play import Outcome
+from .player import play_apart
 
 
 @dataclass
@@ -26,7 +25,7 @@ class Report:
 
 
 def _play(name: str, point: str, folder: Path) -> Outcome:
-    outcome = play(SCENARIOS[name], point, folder)
+    outcome = play_apart(name, point, folder)
     if not outcome.faults:
         shutil.rmtree(folder, ignore_errors=True)
     return outcome
@@ -50,7 +49,7 @@ def enumerate_points(name: str, folder: Path, *, workers: int = 2, every: int = 
         return report
     report.events |= events_of(first)
     report.commits = len(first.commits)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ThreadPoolExecutor(workers) as pool:
 
         def judge(points: Sequence[str]) -> int:
             """Play these; gives how many of them were not reached."""
