@@ -153,9 +153,7 @@ class StepBatch:
         if started is not None:
             self._start(cursor, claim, run_id, started)
         cursor.presentation += 1
-        patch, content = viewer.patch(cursor.presentation)
-        self._blobs.append((patch, blobs.JSON, len(content), content, now))
-        self._deltas.append((run_id, cursor.presentation, 0, "timeline", patch, now))
+        self._deltas.append((run_id, cursor.presentation, 0, "timeline", viewer.PATCH_HASH, now))
         if receipt is not None:
             self._receipts.append(
                 (receipt.runner_epoch, receipt.message_id, receipt.fingerprint, "accepted", cursor.revision, now)
@@ -225,6 +223,7 @@ class StepBatch:
             return
         connection, now = self._connection, self._now
         if self._events:
+            self._blobs.append(blobs.blob_row(viewer.PATCH, blobs.JSON, now))
             connection.executemany(blobs.INSERT_BLOBS, self._blobs)
             connection.executemany(_ATTEMPT_FINISH, self._finishes)
             connection.executemany(_ATTEMPT_INSERT, self._attempts.values())

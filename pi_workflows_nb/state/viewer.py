@@ -1,14 +1,13 @@
 """Presentation revisions of a run: what changed for those who look at it, kept for the newest 256 revisions.
 
-A patch names the new revision and, by its row's target, the part of the view that changed; whoever follows reads that
-part again. Patches without content are equal in all runs, so that a thousand runs share their blobs instead of
-leaving a dead one behind for every step.
+A delta says by its row which revision it leads to and which part of the view has changed; whoever follows reads that
+part again. Its patch is empty, one blob for all: patches with content of their own leave a dead one behind for every
+step.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from functools import lru_cache
 from typing import Final, Literal
 
 from ..wire import identities
@@ -18,6 +17,9 @@ RETAINED: Final = 256
 SLACK: Final = 64
 
 Target = Literal["summary", "graph", "replay", "timeline", "conversation", "inspector"]
+
+PATCH: Final = b"[]"
+PATCH_HASH: Final = identities.sha256(PATCH)
 
 DELTA_INSERT: Final = (
     "INSERT INTO viewer_deltas(run_id, presentation_revision, delta_index, target_type, target_key, patch_hash,"
@@ -33,13 +35,6 @@ _SINCE: Final = (
 )
 
 
-@lru_cache(maxsize=4096)
-def patch(revision: int) -> tuple[bytes, bytes]:
-    """The digest and the bytes of the patch that leads to a presentation revision."""
-    content = b'[{"op":"replace","path":"/presentationRevision","value":%d}]' % revision
-    return identities.sha256(content), content
-
-
 def initialize(connection: sqlite3.Connection, run_id: str, now: int) -> None:
     """Give a new run its first presentation revision."""
     connection.execute("INSERT INTO viewer_runs VALUES (?, 1, 1, ?)", (run_id, now))
@@ -51,10 +46,9 @@ def record(connection: sqlite3.Connection, run_id: str, targets: tuple[Target, .
         "SELECT presentation_revision, retained_from_revision FROM viewer_runs WHERE run_id = ?", (run_id,)
     ).fetchone()
     revision = row[0] + 1
-    digest, content = patch(revision)
-    connection.execute(blobs.INSERT_BLOBS, blobs.blob_row(content, blobs.JSON, now))
+    connection.execute(blobs.INSERT_BLOBS, blobs.blob_row(PATCH, blobs.JSON, now))
     connection.executemany(
-        DELTA_INSERT, [(run_id, revision, index, target, digest, now) for index, target in enumerate(targets)]
+        DELTA_INSERT, [(run_id, revision, index, target, PATCH_HASH, now) for index, target in enumerate(targets)]
     )
     move(connection, run_id, revision, row[1], now)
 
