@@ -96,8 +96,8 @@ def test_a_server_that_stops_on_a_full_disk_loses_nothing(tmp_path, placement):
 
 
 def test_a_disk_that_is_full_for_longer_than_a_lease_costs_one_generation(tmp_path, placement, monkeypatch):
-    serve = starting._serve
-    monkeypatch.setattr(starting, "_serve", lambda *given: serve(*given[:-1], {**given[-1], "runLeaseMs": 1500}))
+    connect = starting.connect
+    monkeypatch.setattr(starting, "connect", lambda *given: connect(*given[:-1], {**given[-1], "runLeaseMs": 1500}))
     gate, ledger = tmp_path / "gate", tmp_path / "ledger"
     with small_disk(tmp_path / "disk") as disk:
         with pw.start(database=disk / "s.sqlite", project=tmp_path, server=placement) as server:

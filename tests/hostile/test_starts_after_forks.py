@@ -128,9 +128,9 @@ def test_a_forked_copy_of_the_kernel_refuses_to_work_and_harms_nothing(tmp_path,
             """
 reading, writing = os.pipe()
 if server.placement == "process":
-    socket = os.readlink(f"/proc/self/fd/{server._connection._socket.fileno()}")
+    socket = os.readlink(f"/proc/self/fd/{server._connection._present._socket.fileno()}")
 else:
-    socket = os.readlink(f"/proc/self/fd/{server._connection._thread.server.nursery._control.fileno()}")
+    socket = os.readlink(f"/proc/self/fd/{server._connection._present._thread.server.nursery._control.fileno()}")
 
 def held():
     found = 0

@@ -181,7 +181,7 @@ def test_a_running_runner_is_no_orphan(server, tmp_path):
 
 
 def test_jumps_and_pauses_of_the_clock_are_told(server, monkeypatch):
-    drift = server._connection._thread.server.drift
+    drift = server._connection._present._thread.server.drift
     offsets = Drift.__init__.__globals__["_offsets"]()
     for wall, asleep, status, words in (
         (3600, 0, "warning", "back by 3600.0 s"),
