@@ -259,6 +259,7 @@ class ServerBackedWorkflowStore:
             end.due_at,
             None if end.error is None else _plain(end.error),
             None if end.output is None else self._value(end.output),
+            end.pause_ms,
             end.status,
         )
 

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 TICK_SECONDS: Final = 0.5
 LATE_SECONDS: Final = 0.2
 JUMP_MS: Final = 100
 READ_NS: Final = 5_000_000
 REMEMBERED_SECONDS: Final = 60.0
+
+
+class Jump(NamedTuple):
+    """By how many ms a wall clock was set forward, or, negative, back; `asleep` of them the machine has slept."""
+
+    by: int
+    asleep: int
 
 
 class Clock(Protocol):
@@ -26,11 +33,11 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds on a clock that never jumps, for waiting."""
 
-    def jump(self) -> int:
-        """By how many ms the machine's wall clock was set forward from `now`, or, negative, back; 0 when it was not."""
+    def jump(self) -> Jump | None:
+        """By how much the machine's wall clock was set from `now`; None when it was not."""
 
-    def follow(self, jump: int) -> None:
-        """Go along with a jump, in ms."""
+    def follow(self, jump: Jump) -> None:
+        """Go along with a jump."""
 
 
 class SystemClock:
@@ -38,6 +45,7 @@ class SystemClock:
 
     def __init__(self) -> None:
         self._ahead = _wall_ahead()
+        self._slept = _slept()
 
     def now(self) -> int:
         """Milliseconds since the epoch."""
@@ -47,18 +55,19 @@ class SystemClock:
         """Seconds since some fixed moment."""
         return time.monotonic()
 
-    def jump(self) -> int:
+    def jump(self) -> Jump | None:
         """A sleep of the machine is a jump as well. Small corrections are followed at once, and are none."""
         ahead = _wall_ahead()
-        jump = (ahead - self._ahead) // 1_000_000
-        if abs(jump) >= JUMP_MS:
-            return jump
+        by = (ahead - self._ahead) // 1_000_000
+        if abs(by) >= JUMP_MS:
+            return Jump(by, max(0, (_slept() - self._slept) // 1_000_000))
         self._ahead = ahead
-        return 0
+        return None
 
-    def follow(self, jump: int) -> None:
-        """Go along with a jump, in ms."""
-        self._ahead += jump * 1_000_000
+    def follow(self, jump: Jump) -> None:
+        """Go along with a jump."""
+        self._ahead += jump.by * 1_000_000
+        self._slept += jump.asleep * 1_000_000
 
 
 class Lateness:
@@ -113,6 +122,13 @@ def _wall_ahead() -> int:
         wall = time.time_ns()
         if time.monotonic_ns() - before < READ_NS:
             return wall - before
+
+
+def _slept() -> int:
+    """Nanoseconds for which the machine has slept, or was held up between two looks at its clocks."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
 
 
 def _offsets() -> tuple[float, float]:

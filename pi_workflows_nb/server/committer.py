@@ -74,6 +74,7 @@ class Committer:
         on_changed: Callable[[set[str]], None],
         on_lost: Callable[[BaseException], None],
         on_flushed: Callable[[], None] = lambda: None,
+        on_jump: Callable[[], None] = lambda: None,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -81,6 +82,7 @@ class Committer:
         self._on_changed = on_changed
         self._on_lost = on_lost
         self._on_flushed = on_flushed
+        self._on_jump = on_jump
         self._waiting: list[_Member[Any]] = []
         self._scheduled = False
         self._held = False
@@ -155,10 +157,10 @@ class Committer:
         with self._database.transaction() as connection:
             server_row.check(connection, self._ownership)
             jump = self._clock.jump()
-            if jump:
-                log.info("the machine's clock was set by %d ms", jump)
-                clock_set.move(connection, jump)
-            transaction = Transaction(connection, self._clock.now() + jump)
+            if jump is not None:
+                log.info("the machine's clock was set by %d ms", jump.by)
+                clock_set.move(connection, jump.by, jump.asleep)
+            transaction = Transaction(connection, self._clock.now() + (jump.by if jump is not None else 0))
             for member in members:
                 outcome = _Outcome()
                 try:
@@ -169,7 +171,9 @@ class Committer:
                     outcome.error = error
                 outcomes.append(outcome)
             transaction.steps.flush()
-        self._clock.follow(jump)
+        if jump is not None:
+            self._clock.follow(jump)
+            self._on_jump()
         self.counters.commits += 1
         self._database.secure()
         return outcomes, transaction.changed

@@ -3,7 +3,7 @@
 Runs that sleep, or wait for an event until some moment, are there too: their claim ends the sleep or the wait.
 
 Due times stand in the file by the wall clock. Here they are kept by the monotonic one, from the moment they were read,
-so that a wall clock that is set back holds no run.
+so that a wall clock that is set back holds no run; once the file has followed such a clock, they are read again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class ReadyQueue:
         self._queued: dict[str, tuple[int, _Entry]] = {}
 
     def load(self, connection: sqlite3.Connection) -> None:
-        """Fill it from the file."""
+        """Fill it anew from the file."""
+        self._heap.clear()
+        self._queued.clear()
         for row in connection.execute(_CLAIMABLE):
             self._push(*row)
 

@@ -328,8 +328,11 @@ def _check_snapshot(message: RunnerMessage, snapshot: Snapshot) -> None:
     parks = end.status in ("waiting", "sleeping")
     if started is not None and not parks:
         raise ProtocolError("a run that ends starts no node")
-    if (end.due_at is None and end.status == "sleeping") or (end.due_at is not None and not parks):
-        raise ProtocolError("a sleep has a moment at which it is over, an end of the run has none")
+    given = (end.due_at is not None) + (end.pause_ms is not None)
+    if given != 1 if end.status == "sleeping" else given > parks:
+        raise ProtocolError(
+            "a sleep has one moment at which it is over, a wait may have one, an end of the run has none"
+        )
 
 
 def _require_attempt(message: RunnerMessage, attempt_id: str) -> None:

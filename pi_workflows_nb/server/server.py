@@ -111,6 +111,7 @@ class WorkflowServer:
             self._changed,
             self._ownership_lost,
             on_flushed=Courtesy().rest if self.options.in_kernel else lambda: None,
+            on_jump=self._clock_was_set,
         )
         self._owns = True
         try:
@@ -274,6 +275,10 @@ class WorkflowServer:
                 await asyncio.wait_for(self._wake.wait(), delay)
             except TimeoutError:
                 pass
+
+    def _clock_was_set(self) -> None:
+        self._ready.load(self.database.connection)
+        self._wake.set()
 
     def wake(self, run_id: str) -> None:
         """A run may have become claimable."""

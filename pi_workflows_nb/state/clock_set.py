@@ -2,7 +2,10 @@
 
 When a claim ends, a run is due or a node's time is over stands in the file by the wall clock, and is meant as a while
 from the moment at which it was written. So it moves along with a clock that is set: no claim is lost by that, and no
-run held. Only a run that sleeps may mean a moment, and keeps it.
+run held. Only a run that sleeps until a moment means that moment, and keeps it.
+
+A machine that sleeps sets its clock, too, as those see it who slept with it. It takes no time from a claim or a node,
+while a run that sleeps, or waits for an event, does so all the same.
 """
 
 from __future__ import annotations
@@ -14,11 +17,20 @@ _ASLEEP: Final = (
     "SELECT r.run_id FROM runs r JOIN node_attempts w USING (run_id)"
     " WHERE r.status = 'running' AND w.status = 'waiting'"
 )
-_TO_COME: Final = f"status IN ('queued', 'parked', 'starting', 'running') AND run_id NOT IN ({_ASLEEP})"
+_UNTIL_A_MOMENT: Final = f"""
+    {_ASLEEP} AND EXISTS (
+        SELECT 1 FROM workflow_definitions d JOIN blobs b ON b.blob_hash = d.definition_hash
+        WHERE d.definition_digest = r.definition_digest
+          AND json_type(cast(b.content AS TEXT), '$.nodes."' || w.node_id || '".sleep.until') IS NOT NULL)
+"""
+_TO_COME: Final = "status IN ('queued', 'parked', 'starting', 'running')"
 
 
-def move(connection: sqlite3.Connection, by: int) -> None:
-    """The clock by which the file was written until now was set forward, or, negative, back, by so many ms."""
+def move(connection: sqlite3.Connection, by: int, asleep: int = 0) -> None:
+    """The clock by which the file was written until now was set forward, or, negative, back, by `by` ms.
+
+    `asleep` ms of them the machine has slept.
+    """
     connection.execute(
         "UPDATE workflow_host_state SET heartbeat_at = heartbeat_at + ?1, expires_at = expires_at + ?1"
         " WHERE host_id IS NOT NULL",
@@ -28,11 +40,17 @@ def move(connection: sqlite3.Connection, by: int) -> None:
         "UPDATE leases SET heartbeat_at = heartbeat_at + ?1, expires_at = expires_at + ?1 WHERE owner_id IS NOT NULL",
         (by,),
     )
-    connection.execute(f"UPDATE run_queue SET available_at = available_at + ? WHERE {_TO_COME}", (by,))
     connection.execute(
-        "UPDATE node_attempts SET deadline_at = deadline_at + ? WHERE status IN ('pending', 'running', 'waiting')"
-        f" AND run_id NOT IN ({_ASLEEP})",
-        (by,),
+        "UPDATE node_attempts SET deadline_at = deadline_at + ? WHERE status IN ('pending', 'running')", (by,)
+    )
+    connection.execute(
+        "UPDATE node_attempts SET deadline_at = deadline_at + ? WHERE status = 'waiting'"
+        f" AND run_id NOT IN ({_UNTIL_A_MOMENT})",
+        (by - asleep,),
+    )
+    connection.execute(
+        f"UPDATE run_queue SET available_at = available_at + ? WHERE {_TO_COME} AND run_id NOT IN ({_UNTIL_A_MOMENT})",
+        (by - asleep,),
     )
 
 
@@ -44,6 +62,7 @@ def catch_up(connection: sqlite3.Connection, now: int) -> None:
     )
     connection.execute(
         "UPDATE run_queue SET available_at = min(available_at, available_at - updated_at + ?1), updated_at = ?1"
-        f" WHERE updated_at > ?1 AND {_TO_COME} AND run_id IN (SELECT run_id FROM runs WHERE status <> 'waiting')",
+        f" WHERE updated_at > ?1 AND {_TO_COME} AND run_id NOT IN ({_ASLEEP})"
+        " AND run_id IN (SELECT run_id FROM runs WHERE status <> 'waiting')",
         (now,),
     )

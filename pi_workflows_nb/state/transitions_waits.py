@@ -19,8 +19,8 @@ from .waits import OpenWait
 
 
 def sleep(connection: sqlite3.Connection, run: RunRow, claim: Claim, given: End, now: int) -> None:
-    """Park a run until `due_at`: the node under way sleeps, or, between two attempts, the next try is not due yet."""
-    due_at = now if given.due_at is None else given.due_at
+    """Park a run until a moment: the node under way sleeps, or, between two attempts, the next try is not due yet."""
+    due_at = _over_at(given, now)
     _keep_open(connection, run, due_at, now)
     mutation.clear_lease(connection, run.resource_id)
     set_run(connection, run, "running", now)
@@ -30,11 +30,12 @@ def sleep(connection: sqlite3.Connection, run: RunRow, claim: Claim, given: End,
 
 
 def wait(connection: sqlite3.Connection, run: RunRow, claim: Claim, given: End, now: int) -> None:
-    """Park a run until somebody answers; one that waits for an event, at most until `due_at`."""
-    _keep_open(connection, run, given.due_at, now)
+    """Park a run until somebody answers; one that waits for an event, at most until a moment."""
+    due_at = _over_at(given, now)
+    _keep_open(connection, run, due_at, now)
     mutation.clear_lease(connection, run.resource_id)
     set_run(connection, run, "waiting", now, detail=given.detail)
-    set_queue(connection, run, "parked", now, available_at=given.due_at)
+    set_queue(connection, run, "parked", now, available_at=due_at)
     event(connection, run, "run_waiting", {"payload": {}, "scope": "run"}, now, actor=SYSTEM)
     _parked(connection, run, claim, now)
 
@@ -55,7 +56,7 @@ def expire_event(connection: sqlite3.Connection, run: RunRow, now: int) -> bool:
     wait = waits.open_wait(connection, run)
     if run.paused or wait is None or wait.due_at is None or waits.waits_for(connection, run) != "event":
         return False
-    seconds = (wait.due_at - wait.started_at) / 1000
+    seconds = round((wait.due_at - wait.started_at) / 1000, 1)
     error = blobs.put_text(connection, f"node {wait.node_id!r}: no event came within {seconds:g} s", now)
     close_wait(connection, run, wait, "timed_out", now, error=error)
     set_run(connection, run, "running", now)
@@ -95,6 +96,10 @@ def close_wait(
     kind = "node_finished" if status == "completed" else "node_timed_out"
     event(connection, run, kind, payload, now, actor=SYSTEM)
     return index
+
+
+def _over_at(given: End, now: int) -> int | None:
+    return given.due_at if given.pause_ms is None else now + given.pause_ms
 
 
 def _keep_open(connection: sqlite3.Connection, run: RunRow, due_at: int | None, now: int) -> None:

@@ -162,13 +162,15 @@ class Started(Record, frozen=True):
 class End(Record, frozen=True):
     """The end of the run, its wait for an answer (`waiting`) or until a moment (`sleeping`).
 
-    `due_at`, in milliseconds since the epoch, ends a wait or a sleep. The attempt that is under way stays open in both.
+    A sleep is over at `due_at`, in milliseconds since the epoch, or, as a wait may be, `pause_ms` after it was
+    recorded: the server's clock and the runner's may have been set apart. The attempt under way stays open in both.
     """
 
     detail: str | None
     due_at: Count | None
     error: str | None
     output: Value | None
+    pause_ms: Count | None
     status: Literal["completed", "failed", "timed_out", "cancelled", "waiting", "sleeping"]
 
 

@@ -162,7 +162,7 @@ class _Walk:
             if not_before is not None:
                 pause = not_before - monotonic()
                 if finished is not None and self._store.parks and pause > PARKED_SECONDS:
-                    step = RunEnd("sleeping", due_at=_now() + int(pause * 1000))
+                    step = RunEnd("sleeping", pause_ms=int(pause * 1000))
                     break
                 self._say(finished)
                 finished = None
@@ -259,8 +259,8 @@ class _Walk:
             self._current = current = _Current(node, step, context, number, seconds)
             ending = None
         if ending is None and isinstance(node, WaitEvent):
-            due_at = None if current.seconds is None else _now() + round(current.seconds * 1000)
-            return self._open(current, before, RunEnd("waiting", detail=step.node_id, due_at=due_at))
+            pause = None if current.seconds is None else round(current.seconds * 1000)
+            return self._open(current, before, RunEnd("waiting", detail=step.node_id, pause_ms=pause))
         if ending is None and isinstance(node, Sleep):
             return self._sleep(current, node, before)
         self._start(current, before)
@@ -291,18 +291,20 @@ class _Walk:
                 return self._conclude(current, _ending(current, asked))
             said = asked.value
         try:
-            due_at = node.due_at(_now(), said)
+            moment, pause = node.over(said)
         except WorkflowDefinitionError as error:
             return self._conclude(current, _Ending("failed", error=error_text(error)))
-        if due_at > _now() and self._store.parks:
+        left = moment - _now() if moment is not None else pause or 0
+        if left > 0 and self._store.parks:
+            end = RunEnd("sleeping", detail=current.step.node_id, due_at=moment, pause_ms=pause)
             if current.started is None:
-                return self._open(current, before, RunEnd("sleeping", detail=current.step.node_id, due_at=due_at))
+                return self._open(current, before, end)
             self._current = None
-            return before, RunEnd("sleeping", detail=current.step.node_id, due_at=due_at)
+            return before, end
         if current.started is None:
             self._start(current, before)
         self._store.settle()
-        self.callbacks.pause((due_at - _now()) / 1000)
+        self.callbacks.pause(left / 1000)
         if self.callbacks.cancel_asked:
             return self._conclude(current, _Ending("cancelled", error=_CANCELLED))
         return self._conclude(current, _Ending("ok", output=b"null"))

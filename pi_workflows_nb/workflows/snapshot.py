@@ -55,8 +55,8 @@ def _node(node: Node) -> dict[str, Any]:
     if isinstance(node, WaitEvent):
         out["waitEvent"] = {"name": node.event, "validated": node.validate is not None}
     if isinstance(node, Sleep):
-        known = {"seconds": node.seconds, "until": node.until}
-        out["sleep"] = {name: value for name, value in known.items() if value is not None}
+        # null where its function will tell.
+        out["sleep"] = {"until": node.until} if node.by_clock else {"seconds": node.seconds}
     if isinstance(node, Action):
         out["actionExecution"] = node.execution
         out["effect"] = {"type": node.effect.type, "recovery": node.effect.recovery}

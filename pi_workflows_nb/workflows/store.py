@@ -74,8 +74,8 @@ class NodeStarted:
 class RunEnd:
     """The end of the run, its wait for an answer (`waiting`; `detail` is the node), or for a moment (`sleeping`).
 
-    `due_at`, in milliseconds since the epoch, ends a sleep, or a wait for an event. An attempt that has started stays
-    open in both.
+    A sleep is over at `due_at`, in milliseconds since the epoch, or, as a wait for an event may be, after `pause_ms`.
+    An attempt that has started stays open in both.
     """
 
     status: EndStatus
@@ -83,6 +83,7 @@ class RunEnd:
     error: str | None = None
     detail: str | None = None
     due_at: int | None = None
+    pause_ms: int | None = None
 
 
 @dataclass(slots=True)

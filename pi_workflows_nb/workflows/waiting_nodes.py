@@ -26,25 +26,27 @@ MOST_SECONDS: Final = 1e10
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Sleep(Node):
-    """A pause of `seconds`, until `until` (milliseconds since the epoch), or for as long as `fn` says."""
+    """A pause of `seconds`, until `until` (milliseconds since the epoch), or for as long as `fn` says.
+
+    `by_clock` tells a moment, which a clock that is set brings nearer or moves away, from a while, which it does not.
+    """
 
     type: ClassVar[NodeType] = "compute"
     kind: ClassVar[str] = "sleep"
 
     seconds: float | None = None
     until: int | None = None
+    by_clock: bool = False
 
-    def due_at(self, now: int, said: Any = None) -> int:
-        """When it is over, in milliseconds since the epoch; `said` is what its function gave.
+    def over(self, said: Any = None) -> tuple[int | None, int | None]:
+        """The moment at which it is over, in ms since the epoch, or how long it lasts, in ms: one of both is None.
 
-        `WorkflowDefinitionError` when that is neither seconds nor a moment.
+        `said` is what its function gave; `WorkflowDefinitionError` when that is not what it should be.
         """
-        if self.seconds is not None:
-            return now + round(self.seconds * 1000)
-        if self.until is not None:
-            return self.until
         label = f"node {self.name!r}, whose function says how long to sleep"
-        return _moment(label, said) if isinstance(said, datetime) else now + round(_seconds(label, said) * 1000)
+        if self.by_clock:
+            return (_moment(label, said) if self.until is None else self.until), None
+        return None, round(1000 * (_seconds(label, said) if self.seconds is None else self.seconds))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -64,7 +66,9 @@ def sleep(
 ) -> Sleep:
     """A node during which the run holds no process, for `seconds` or until a moment (a datetime with a time zone).
 
-    Either may be a function of the context that gives it. A moment that has passed is no sleep. The output is None.
+    Either may be a function of the context that gives it. A moment that has passed is no sleep. When the machine's
+    clock is set meanwhile, `seconds` still last as long, and `until` is reached when the clock says so. The output is
+    None.
     Raises WorkflowDefinitionError for an argument that cannot be right.
     """
     label = "sleep node"
@@ -73,9 +77,10 @@ def sleep(
     given = seconds if until is None else until
     common = check_common(label, DEFAULT_TIMEOUT, None, status_detail)
     if callable(given):
-        return Sleep(fn=check_callback(label, given, gives="seconds or a datetime"), **common)
+        gives = "seconds" if until is None else "a datetime"
+        return Sleep(fn=check_callback(label, given, gives=gives), by_clock=until is not None, **common)
     if until is not None:
-        return Sleep(until=_moment(label, until), **common)
+        return Sleep(until=_moment(label, until), by_clock=True, **common)
     return Sleep(seconds=_seconds(label, seconds), **common)
 
 
@@ -108,7 +113,9 @@ def _seconds(label: str, given: object) -> float:
     if isinstance(given, timedelta):
         given = given.total_seconds()
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise WorkflowDefinitionError(f"{label}: {given!r} is neither seconds, nor a timedelta, nor a datetime")
+        raise WorkflowDefinitionError(
+            f"{label}: {given!r} is neither seconds nor a timedelta; a moment is given as until=..."
+        )
     if not (math.isfinite(given) and 0 <= given <= MOST_SECONDS):
         raise WorkflowDefinitionError(f"{label}: {given!r} seconds; give a number from 0 to {MOST_SECONDS:g}")
     return float(given)

@@ -32,6 +32,7 @@ def test_a_run_from_ready_to_exit(tmp_path):
         "dueAt": None,
         "error": None,
         "output": {"inline": [{"a": 1}, "run-1"]},
+        "pauseMs": None,
         "status": "completed",
     }
     assert peer.messages[-1]["payload"] == {"detail": None, "reason": "done"}
@@ -68,6 +69,7 @@ def test_a_continuation_begins_behind_the_steps_of_its_parent(tmp_path):
         "dueAt": None,
         "error": None,
         "output": {"inline": {"ask": 1}},
+        "pauseMs": None,
         "status": "waiting",
     }
     started = {key: peer.transitions()[0]["started"][key] for key in ("attemptId", "nodeId", "nodeType", "startedAt")}

@@ -104,3 +104,14 @@ def test_a_wall_clock_that_jumps_by_an_hour_moves_no_due_time(rows, clock, jump)
     assert queue.pop(set()) is None
     clock.passes(1.0)
     assert queue.pop(set()) == "soon"
+
+
+def test_once_the_file_has_followed_the_clock_due_times_are_read_again(rows, clock):
+    add(rows, "a while", clock.wall + 60_000)
+    add(rows, "a moment", clock.wall + 3_600_000)
+    queue = ReadyQueue(clock)
+    queue.load(rows)
+    clock.wall += 3_600_000
+    rows.execute("UPDATE run_queue SET available_at = available_at + 3600000 WHERE run_id = 'a while'")
+    queue.load(rows)
+    assert (queue.pop(set()), queue.pop(set()), len(queue)) == ("a moment", None, 1)

@@ -12,7 +12,14 @@ from pi_workflows_nb.wire import canonical_json, identities
 from pi_workflows_nb.wire.runner_messages import End, Finished, ReserveEffect, Snapshot, Started, Value
 from tests.state.files import NOW
 
-DEFINITION = {"name": "w", "nodes": {"event": {"nodeType": "checkpoint", "waitEvent": {"name": "go"}}}}
+DEFINITION = {
+    "name": "w",
+    "nodes": {
+        "event": {"nodeType": "checkpoint", "waitEvent": {"name": "go"}},
+        "nap": {"nodeType": "compute", "sleep": {"seconds": None}},
+        "night": {"nodeType": "compute", "sleep": {"until": None}},
+    },
+}
 
 
 class Life:
@@ -99,8 +106,8 @@ class Life:
         self.step(move(finished=self.finished(), end=end("waiting", detail="ask")))
         self.gone("exited")
 
-    def sleeps(self, until: int) -> None:
-        self.step(move(started=self.started("nap"), end=end("sleeping", due_at=until, detail="nap")))
+    def sleeps(self, until: int, node: str = "nap") -> None:
+        self.step(move(started=self.started(node), end=end("sleeping", due_at=until, detail=node)))
         self.gone("exited")
 
     def awaits(self, until: int | None) -> None:
@@ -180,5 +187,12 @@ def move(*, finished: Any = None, started: Any = None, end: Any = None) -> Snaps
     return Snapshot(abandoned=False, end=end, finished=finished, started=started)
 
 
-def end(status: Any, *, detail: str | None = None, due_at: int | None = None, error: str | None = None) -> End:
-    return End(detail, due_at, error, None, status)
+def end(
+    status: Any,
+    *,
+    detail: str | None = None,
+    due_at: int | None = None,
+    error: str | None = None,
+    pause_ms: int | None = None,
+) -> End:
+    return End(detail, due_at, error, None, pause_ms, status)

@@ -25,7 +25,7 @@ def test_from_queue_to_end(database):
     life.sound()
     life.step(move(finished=life.finished(), started=life.started("n")))
     life.sound()
-    life.step(move(finished=life.finished(), end=End(None, None, None, None, "completed")))
+    life.step(move(finished=life.finished(), end=End(None, None, None, None, None, "completed")))
     life.gone()
     life.sound()
     assert (life.row.status, life.row.queue_status, life.row.owner_id) == ("completed", "done", None)
@@ -40,7 +40,7 @@ def test_every_other_end_sweeps_what_depends_on_the_run(database, status):
     wish = ReserveEffect(life.attempt, "t.create", "k", "manual", Value())
     with database.transaction() as c:
         given = run_effects.reserve(c, life.row, life.claim, wish, payload({}, wish), NOW)
-    life.step(move(finished=life.finished("failed", error="boom"), end=End(None, None, "boom", None, status)))
+    life.step(move(finished=life.finished("failed", error="boom"), end=End(None, None, "boom", None, None, status)))
     life.gone()
     life.sound()
     assert run_effects.read(database.connection, given.effect_id).status == "ambiguous"
@@ -123,7 +123,7 @@ def test_an_answer_makes_exactly_one_continuation(database):
     life = Life(database)
     life.take()
     life.step(move(started=life.started("ask", "checkpoint")))
-    life.step(move(finished=life.finished(), end=End("ask", None, None, None, "waiting")))
+    life.step(move(finished=life.finished(), end=End("ask", None, None, None, None, "waiting")))
     life.gone()
     life.sound()
     with database.transaction() as c:
@@ -168,7 +168,7 @@ def test_an_idempotent_effect_is_applied_again_under_its_key(database):
     assert (again.state, again.attempt_number, again.effect_id) == ("apply", 2, given.effect_id)
     life.step(move(started=life.started("n", "action")))
     settlement = EffectSettlement(given.effect_id, None, "applied")
-    life.step(move(finished=life.finished(effect=settlement), end=End(None, None, None, None, "completed")))
+    life.step(move(finished=life.finished(effect=settlement), end=End(None, None, None, None, None, "completed")))
     life.gone()
     life.sound()
 
