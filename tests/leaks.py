@@ -3,12 +3,16 @@
 A snapshot before the test knows the processes, threads and descriptors that were there; after it, whatever is new and
 does not go away within a moment is a leak. A process counts as ours when it descends from this one, or carries the mark
 of this test session in its environment, which everything inherits, also what was reparented or got its own session.
+Memory that does not come back is a leak beyond what caches may hold; little leaks are found where one thing is done
+hundreds of times.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
+import sys
 import threading
 import time
 import uuid
@@ -19,6 +23,10 @@ import psutil
 
 MARK = "PI_WORKFLOWS_NB_TEST_SESSION"
 DESCRIPTORS = Path("/proc/self/fd")
+MOST_BYTES = 96 << 20
+"""SQLite's cache of a server that outlives the test has 64 MB; the rest is for those of the interpreter."""
+BYTES_OF_A_MODULE = 256 << 10
+"""What a module that a test is the first to import may keep."""
 
 
 def mark_session() -> None:
@@ -58,6 +66,19 @@ def descriptors() -> dict[int, str]:
     return found
 
 
+def memory() -> int:
+    """Bytes of this process that are in memory, and its own."""
+    counted = psutil.Process().memory_info()
+    return counted.rss - getattr(counted, "shared", 0)
+
+
+def give_back() -> None:
+    """Return what is not used any more to the system."""
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def described(process: psutil.Process) -> str:
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
@@ -72,10 +93,23 @@ class Snapshot:
     pids: frozenset[int]
     threads: frozenset[threading.Thread]
     descriptors: dict[int, str]
+    memory: int
+    modules: int
 
     @classmethod
     def take(cls) -> Snapshot:
-        return cls(frozenset(psutil.pids()), frozenset(threading.enumerate()), descriptors())
+        return cls(
+            frozenset(psutil.pids()), frozenset(threading.enumerate()), descriptors(), memory(), len(sys.modules)
+        )
+
+    def grown(self) -> int:
+        """Bytes that this process has taken and kept since, less what new modules may keep."""
+        allowed = MOST_BYTES + BYTES_OF_A_MODULE * max(0, len(sys.modules) - self.modules)
+        if memory() - self.memory <= allowed:
+            return 0
+        give_back()
+        grown = memory() - self.memory
+        return grown if grown > allowed else 0
 
     def new(self) -> list[str]:
         """What is there now and was not then, as lines for a person."""
@@ -87,6 +121,7 @@ class Snapshot:
             *(described(process) for process in new_processes(self.pids)),
             *(f"thread {thread.name}" for thread in threads),
             *(f"descriptor {number}: {target}" for number, target in opened),
+            *(f"memory: {grown >> 20} MB more" for grown in [self.grown()] if grown),
         ]
 
     def left(self, patience: float = 5.0) -> list[str]:

@@ -50,6 +50,7 @@ def test_a_run_is_followed_by_whole_views_with_revisions(server, connect, gated)
 @pytest.mark.parametrize("placement", ["thread"])
 def test_who_missed_a_revision_that_is_not_kept_gets_a_snapshot(server, connect):
     run = server.run(steps(500)).wait(timeout=60)
+    until(lambda: server.runners().status.tolist() == ["exited"])  # which is a revision, too
     client = connect()
 
     def first_after(after):

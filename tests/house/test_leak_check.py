@@ -63,3 +63,20 @@ def test_a_descriptor_is_seen_until_it_is_closed():
     os.close(reading)
     os.close(writing)
     assert before.left(patience=0) == []
+
+
+def test_memory_is_seen_until_it_is_given_back():
+    before = Snapshot.take()
+    kept = [bytearray(os.urandom(1 << 20)) for _ in range(128)]
+    (line,) = before.left(patience=0)
+    assert line.startswith("memory: ")
+    del kept[:]
+    assert before.left(patience=0) == []
+
+
+def test_memory_that_a_cycle_holds_is_no_leak():
+    before = Snapshot.take()
+    cycle: list[object] = [os.urandom(128 << 20)]
+    cycle.append(cycle)
+    del cycle
+    assert before.left(patience=0) == []

@@ -96,8 +96,11 @@ def test_a_disk_in_memory_and_one_that_is_full_are_told(tmp_path):
 
 
 def test_a_cell_that_slows_the_server_is_told(server):
-    ctypes.PyDLL(None).usleep(900_000)  # C code that keeps the interpreter for itself
-    until(lambda: row("server", server)[0] == "warning", 3)
+    def told_after_a_cell_in_c():
+        ctypes.PyDLL(None).usleep(900_000)  # which keeps the interpreter for itself
+        return row("server", server)[0] == "warning"
+
+    until(told_after_a_cell_in_c)
     text = row("server", server)[1]
     assert "the cell slows the server" in text
     assert 'server="process"' in text
