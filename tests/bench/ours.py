@@ -1,6 +1,7 @@
 """This package in the same shapes as the neighbours.
 
     python -m tests.bench.ours DB steps|eight|runs|warm|cold|bytes N
+    python -m tests.bench.ours DB idle|beside|cell|alone thread|process N
 
 `steps`   one run of N compute steps, in steps a second
 `eight`   eight runs of N compute steps at once, in steps a second of all
@@ -8,6 +9,10 @@
 `warm`    the median of N times from the call of `server.run` to the first line of the first node, in seconds
 `cold`    the moment at which the first run's output was there, on the clock that all processes share
 `bytes`   what one of N compute steps costs in the file, in bytes
+`idle`    five runs for N tenths of a second, in steps a second of all
+`beside`  the same beside a cell that spins in pure Python
+`cell`    the turns a second of that cell beside them
+`alone`   the turns a second of that cell beside a server that has nothing to do
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pi_workflows_nb as pw
 
@@ -48,6 +54,54 @@ def chain() -> pw.Workflow:
         if number > 1:
             workflow.edge(f"step_{number - 1}", f"step_{number}")
     return workflow
+
+
+def endless(stop: Path) -> pw.Workflow:
+    """Steps until a file is there."""
+    workflow = pw.Workflow("endless", start_at="add", max_steps=10_000_000)
+
+    @workflow.compute
+    def add(ctx):
+        return {"route": "last" if stop.exists() else "again"}
+
+    @workflow.compute
+    def last(ctx):
+        return "stopped"
+
+    workflow.edge("add", switch="$.route", cases={"again": "add", "last": "last"})
+    return workflow
+
+
+def spin(seconds: float) -> float:
+    """A busy cell; gives its turns a second."""
+    turns, begun = 0, time.perf_counter()
+    while time.perf_counter() - begun < seconds:
+        for _ in range(1000):
+            turns += 1
+    return turns / (time.perf_counter() - begun)
+
+
+def beside(server, folder: Path, mode: str, seconds: float) -> dict[str, float]:
+    """Five runs and a cell."""
+    stop = folder / "stop"
+    runs = [server.run(endless(stop)) for _ in range(0 if mode == "alone" else 5)]
+
+    def steps() -> int:
+        return int(server.sql("SELECT count(*) n FROM run_steps").n[0])
+
+    while steps() < 50 * len(runs):
+        time.sleep(0.05)
+    before, begun = steps(), time.perf_counter()
+    turns = 0.0
+    if mode == "idle":
+        time.sleep(seconds)
+    else:
+        turns = spin(seconds)
+    passed = time.perf_counter() - begun
+    done = steps() - before
+    stop.touch()
+    assert [finish(run) for run in runs] == ["stopped"] * len(runs)
+    return {"value": turns if mode in ("cell", "alone") else done / passed}
 
 
 def clock() -> pw.Workflow:
@@ -108,15 +162,18 @@ def size(database: Path) -> int:
         return pages * connection.execute("pragma page_size").fetchone()[0]
 
 
-def main(path: str, mode: str, number: int) -> None:
+def main(path: str, mode: str, number: int, placement: Any = "thread") -> None:
     database = Path(path)
-    server = pw.start(database=database, project=database.parent, max_runners=8)
+    server = pw.start(database=database, project=database.parent, max_runners=8, server=placement)
     try:
-        result = measure(server, database, mode, number)
+        if mode in ("idle", "beside", "cell", "alone"):
+            result = beside(server, database.parent, mode, number / 10)
+        else:
+            result = measure(server, database, mode, number)
     finally:
         server.stop()
     print(json.dumps(result))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[-1]), *sys.argv[3:-1])

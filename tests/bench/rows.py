@@ -79,6 +79,11 @@ def contestants(scale: float) -> dict[str, dict[str, Contestant]]:
             "claims of 2,000": Contestant((*RESOURCES, "2000", "{n}"), number(1500)),
             "claims of 100,000": Contestant((*RESOURCES, "100000", "{n}"), number(1500)),
         },
+        "busy": {
+            f"{mode}, {placement}": Contestant((*OURS, mode, placement, "{n}"), number(60))
+            for placement in ("thread", "process")
+            for mode in ("idle", "beside", "cell", "alone")
+        },
         "bytes": {
             "bytes a step": Contestant((*OURS, "bytes", "{n}"), number(1000)),
         },
@@ -121,5 +126,12 @@ ROWS = (
         "pairs/s",
         (Goal("two commits", 0.3), Goal("claims of 2,000", 0.8)),
     ),
+    Row("five runs, the kernel idle", "idle, thread", "steps/s"),
+    Row("five runs beside a spinning cell", "beside, thread", "steps/s", (Goal("idle, thread", 0.1),)),
+    Row("the spinning cell alone", "alone, thread", "turns/s"),
+    Row("the spinning cell beside five runs", "cell, thread", "turns/s", (Goal("alone, thread", 0.88),)),
+    Row("five runs, server in a process, idle", "idle, process", "steps/s"),
+    Row("the same beside a spinning cell", "beside, process", "steps/s", (Goal("idle, process", 0.7),)),
+    Row("the spinning cell beside that process", "cell, process", "turns/s", (Goal("alone, process"),)),
     Row("file bytes per compute step", "bytes a step", "bytes", limit=1536),
 )
