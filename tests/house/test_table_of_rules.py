@@ -1,20 +1,35 @@
-"""The table of rules names tests that exist."""
+"""The tables of rules name tests that exist."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[1]
 
 
-def test_each_rule_of_a_runs_life_names_a_test_that_is_there():
-    table = (TESTS / "README.md").read_text().partition("## Rules of a run's life")[2].partition("\n## ")[0]
-    cells = [row.split("|")[2] for row in table.splitlines() if row.startswith("| ") and "`" in row]
-    assert len(cells) > 40
+TABLES = re.findall(r"^## (Rules of .*)$", (TESTS / "README.md").read_text(), re.MULTILINE)
+FOLDERS = {"Rules of commands and clients": "client", "Rules of a hostile world": "hostile"}
+"""Where the files of a table lie unless they name a folder."""
+
+
+@pytest.mark.parametrize("title", TABLES)
+def test_each_rule_names_a_test_that_is_there(title):
+    table = (TESTS / "README.md").read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
+    cells = [row.rpartition(" | ")[2] for row in table.splitlines() if row.startswith("| ")][2:]
+    assert len(cells) > 10
     for cell in cells:
         file = ""
-        for named in re.findall(r"`([^`]+)`", cell):
-            path, _, name = named.partition("::")
+        named = re.findall(r"`([^`]+)`", cell)
+        assert named, cell
+        for one in named:
+            path, _, name = one.partition("::")
             file = path or file
-            assert f"def {name}(" in (TESTS / file).read_text() or not name, named
+            text = (TESTS / ("" if "/" in file else FOLDERS[title]) / file).read_text()
+            assert f"def {name}(" in text or not name, one
+
+
+def test_there_are_such_tables():
+    assert len(TABLES) >= 3
