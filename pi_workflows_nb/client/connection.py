@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 import os
 import select
 import socket
@@ -18,20 +19,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from ..wire import canonical_json, identities
 from ..wire.client_messages import (
-    CLIENT_SCHEMA,
     RUN_LIST,
     SERVER,
     ClientFrame,
     Event,
     Farewell,
     Hello,
+    Leave,
     Request,
     Response,
+    read_frame,
+    write_frame,
 )
+from ..wire.decoding import of_kind
 from ..wire.errors import (
     NotFoundError,
     ProtocolError,
@@ -39,6 +41,7 @@ from ..wire.errors import (
     ServerStoppedError,
     StateUnavailableError,
 )
+from ..wire.lines import Lines
 from ..wire.runner_messages import INLINE_BYTES, MAX_FRAME_BYTES, PART_BYTES
 
 SLICE_SECONDS: Final = 0.1
@@ -46,8 +49,8 @@ GREETING_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 15.0
 END_SECONDS: Final = 5.0
 READ_BYTES: Final = 1 << 18
-_decode = msgspec.json.Decoder(ClientFrame).decode
 
+log = logging.getLogger(__name__)
 
 _open: Final[weakref.WeakSet[SocketConnection]] = weakref.WeakSet()
 
@@ -93,22 +96,23 @@ class SocketConnection:
         self._over = False
         self._server_process: int | None = None
         self._following = threading.Lock()
-        self._read_before = bytearray()
+        self._frames = Lines()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.settimeout(GREETING_SECONDS)
             self._socket.connect(str(path))
             self._send(Hello(client_id=self._client_id, kind=kind, pid=self._pid))
-            line = next(self._lines())
+            self._incoming = self._lines()
+            line = next(self._incoming)
             self._socket.settimeout(None)
-            greeting = _decode(line)
-        except (OSError, msgspec.MsgspecError, StopIteration) as error:
+            greeting = read_frame(line)
+        except (OSError, StopIteration) as error:
             self._socket.close()
             raise ServerStoppedError(f"the server of {database} does not answer on its socket: {error}") from None
-        except ProtocolError:
+        except ProtocolError as error:
             self._socket.close()
-            raise
-        if not isinstance(greeting, Hello) or greeting.schema != CLIENT_SCHEMA:
+            raise ProtocolError(f"what answers on the socket is not a server of this system: {error}") from None
+        if not isinstance(greeting, Hello):
             self._socket.close()
             raise ProtocolError("what answers on the socket is not a server of this system")
         self.server_pid = greeting.pid
@@ -145,7 +149,7 @@ class SocketConnection:
         return self.alive
 
     def _send(self, frame: ClientFrame) -> None:
-        data = canonical_json.encode(msgspec.to_builtins(frame))
+        data = write_frame(frame)
         if len(data) > MAX_FRAME_BYTES:
             raise ProtocolError("the request is larger than 1 MiB: give large values as the input")
         with self._lock:
@@ -159,17 +163,8 @@ class SocketConnection:
 
     def _lines(self) -> Iterator[bytes]:
         """The frames that arrive, to the end of the stream or of the server's process."""
-        while True:
-            while (end := self._read_before.find(b"\n")) >= 0:
-                line = bytes(self._read_before[:end])
-                del self._read_before[: end + 1]
-                yield line
-            if len(self._read_before) > MAX_FRAME_BYTES:
-                raise ProtocolError("a frame exceeds 1 MiB")
-            data = self._socket.recv(READ_BYTES) if self._wait_readable() else b""
-            if not data:
-                return
-            self._read_before += data
+        while data := self._socket.recv(READ_BYTES) if self._wait_readable() else b"":
+            yield from self._frames.cut(data)
 
     def _wait_readable(self) -> bool:
         """Wait for data; False when there is none and the server's process is gone."""
@@ -183,16 +178,21 @@ class SocketConnection:
 
     def _read(self) -> None:
         try:
-            for line in self._lines():
-                self._take(_decode(line))
-        except (OSError, ValueError, msgspec.MsgspecError):
-            pass
-        with self._arrived:
-            self._closed = self._over = True
-            self._arrived.notify_all()
-            callbacks, self._stopped_callbacks = self._stopped_callbacks, []
-        for stopped in callbacks:
-            stopped()
+            for line in self._incoming:
+                self._take(read_frame(line))
+        except ProtocolError as error:
+            log.warning("the server of %s is left, since it sent something else than a frame: %s", self.database, error)
+        except (OSError, ValueError):
+            pass  # closed, by whichever end
+        finally:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            with self._arrived:
+                self._closed = self._over = True
+                self._arrived.notify_all()
+                callbacks, self._stopped_callbacks = self._stopped_callbacks, []
+            for stopped in callbacks:
+                stopped()
 
     def _take(self, frame: ClientFrame) -> None:
         if isinstance(frame, Response):
@@ -201,7 +201,7 @@ class SocketConnection:
                     self._answers[frame.request_id] = frame
                     self._arrived.notify_all()
         elif isinstance(frame, Event) and frame.subject == SERVER:
-            self.farewell = frame.view["farewell"]
+            self.farewell = of_kind(Leave, frame.view).farewell
         elif isinstance(frame, Event):
             if frame.subject != RUN_LIST:
                 self._newest[frame.subject] = frame.view

@@ -26,6 +26,7 @@ from pi_workflows_nb.runner.output import AttemptLog
 from pi_workflows_nb.runner.store import ServerBackedWorkflowStore
 from pi_workflows_nb.runner.transport import EXIT_REFUSED, Transport
 from pi_workflows_nb.wire.canonical_json import decode as decode_json
+from pi_workflows_nb.wire.decoding import decoded
 from pi_workflows_nb.wire.errors import PiWorkflowsError, ProtocolError, SourceError, StoppedByServer
 from pi_workflows_nb.wire.identities import cap_units, digest_bytes
 from pi_workflows_nb.wire.runner_messages import (
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
 HIGHEST_DESCRIPTOR: Final = 1000
 LOWEST_DESCRIPTOR: Final = 100
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
-_envelope: Final = msgspec.json.Decoder(LaunchEnvelope).decode
-_command: Final = msgspec.json.Decoder(RunnerCommand).decode
+_envelope: Final = msgspec.json.Decoder(LaunchEnvelope)
+_command: Final = msgspec.json.Decoder(RunnerCommand)
 
 
 def main(channel: socket.socket, mode: str, log_path: str | os.PathLike[str]) -> NoReturn:
@@ -103,7 +104,7 @@ def _run(channel: socket.socket, log: AttemptLog) -> None:
 
 
 def _launched(transport: Transport) -> LaunchEnvelope:
-    envelope = _envelope(transport.receive_line())
+    envelope = decoded(_envelope, transport.receive_line())
     if envelope.schema != LAUNCH_SCHEMA or envelope.protocol_version != PROTOCOL_VERSION:
         raise ProtocolError(f"this runner speaks version {PROTOCOL_VERSION}, the server {envelope.protocol_version}")
     transport.launched(envelope)
@@ -114,7 +115,7 @@ def _launched(transport: Transport) -> LaunchEnvelope:
 def _commanded(transport: Transport) -> RunnerCommand:
     while transport.receive_response(line := transport.receive_line()):
         pass
-    command = _command(line)
+    command = decoded(_command, line)
     if command.schema != COMMAND_SCHEMA:
         raise ProtocolError(f"a command of the unknown schema {command.schema!r}")
     return command

@@ -7,13 +7,11 @@ from os import _exit
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Raw
 
 from pi_workflows_nb.wire.canonical_json import decode as decode_json
 from pi_workflows_nb.wire.errors import ConflictError, EffectRequestConflictError, NotFoundError, ProtocolError
 from pi_workflows_nb.wire.identities import utf8
 from pi_workflows_nb.wire.runner_messages import (
-    INLINE_BYTES,
     RUN_AHEAD_SECONDS,
     ChildProcess,
     EffectSettlement,
@@ -232,8 +230,6 @@ class ServerBackedWorkflowStore:
         return StoredValue(self._transport.bytes_of(value, self._revision))
 
     def _value(self, data: bytes) -> Value:
-        if len(data) <= INLINE_BYTES:
-            return Value(inline=Raw(data))
         return self._transport.value(data, self._revision)
 
     def _finished(self, finished: NodeFinished) -> Finished:

@@ -25,10 +25,11 @@ import msgspec
 from msgspec import Raw
 
 from pi_workflows_nb.wire.canonical_json import decode as decode_json
+from pi_workflows_nb.wire.decoding import decoded
 from pi_workflows_nb.wire.errors import ProtocolError
 from pi_workflows_nb.wire.identities import new_id
+from pi_workflows_nb.wire.lines import Lines
 from pi_workflows_nb.wire.runner_messages import (
-    INLINE_BYTES,
     LAUNCH_SCHEMA,
     MAX_FRAME_BYTES,
     MESSAGE_SCHEMA,
@@ -43,6 +44,7 @@ from pi_workflows_nb.wire.runner_messages import (
     RunnerResponse,
     Value,
     encode,
+    fits_inline,
 )
 
 EXIT_GONE: Final = 74
@@ -56,7 +58,7 @@ FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
 TICK_MILLISECONDS: Final = 1000
 _READ_BYTES: Final = 1 << 18
-_decode: Final = msgspec.json.Decoder(RunnerResponse).decode
+_response: Final = msgspec.json.Decoder(RunnerResponse)
 
 
 class _Sent:
@@ -80,7 +82,7 @@ class Transport:
     def __init__(self, channel: socket.socket, tick: Callable[[], None]) -> None:
         self._channel = channel
         self._tick = tick
-        self._rest = bytearray()
+        self._stream = Lines()
         self._lines: deque[bytes] = deque()
         self._envelope: LaunchEnvelope | None = None
         self._unanswered: deque[_Sent] = deque()
@@ -100,8 +102,8 @@ class Transport:
     def receive_response(self, data: bytes) -> bool:
         """Take a line for an answer if it is one."""
         try:
-            response = _decode(data)
-        except msgspec.ValidationError:
+            response = decoded(_response, data)
+        except ProtocolError:
             return False
         self._take(response)
         return True
@@ -187,7 +189,7 @@ class Transport:
 
     def value(self, data: bytes, expected_revision: int) -> Value:
         """A value for a message: inline, or, when it is large, transferred first and named by its digest."""
-        if len(data) <= INLINE_BYTES:
+        if fits_inline(data):
             return Value(inline=Raw(data))
         digest = hashlib.sha256(data).hexdigest()
         if digest not in self._uploaded:
@@ -249,17 +251,8 @@ class Transport:
                 data = b""
             if not data:
                 _exit(EXIT_GONE)
-            if not self._rest and data.endswith(b"\n"):
-                return data[:-1].split(b"\n")
-            self._rest += data
-            end = self._rest.rfind(b"\n")
-            if end < 0:
-                if len(self._rest) > MAX_FRAME_BYTES:
-                    raise ProtocolError("the server sent a frame of more than 1 MiB")
-                continue
-            lines = bytes(self._rest[:end]).split(b"\n")
-            del self._rest[: end + 1]
-            return lines
+            if lines := self._stream.cut(data):
+                return lines
 
     def _watch(self) -> NoReturn:
         ended = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
@@ -274,8 +267,8 @@ class Transport:
 
     def _hear(self, line: bytes) -> None:
         try:
-            self._take(_decode(line))
-        except (msgspec.MsgspecError, ProtocolError) as error:
+            self._take(decoded(_response, line))
+        except ProtocolError as error:
             sys.stderr.write(f"the server sent something else than an answer: {error}\n")
             sys.stderr.flush()
             _exit(EXIT_PROTOCOL)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ..wire.errors import ProtocolError
+from ..wire.lines import Lines
 from ..wire.runner_messages import MAX_FRAME_BYTES
 
 HIGH_WATER: Final = 4 << 20
@@ -25,10 +26,9 @@ class FrameChannel(asyncio.Protocol):
     ) -> None:
         self._on_frames = on_frames
         self._on_closed = on_closed
-        self._rest = bytearray()
         self._error: Exception | None = None
         self._writable: Callable[[], None] | None = None
-        self._max_frame_bytes = max_frame_bytes
+        self._lines = Lines(max_frame_bytes)
         self._held = False
         self.congested = False
         self.transport: asyncio.Transport | None = None
@@ -41,19 +41,10 @@ class FrameChannel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Hand over the complete lines."""
-        end = data.rfind(b"\n")
-        if end >= 0:
-            end += len(self._rest)
-        self._rest += data
-        if end >= 0:
-            lines = bytes(self._rest[:end]).split(b"\n")
-            del self._rest[: end + 1]
-        else:
-            lines = []
-        most = self._max_frame_bytes
-        if len(self._rest) > most or any(len(line) > most for line in lines):
-            self._rest.clear()
-            self.close(ProtocolError(f"a frame exceeds {most >> 20} MiB"))
+        try:
+            lines = self._lines.cut(data)
+        except ProtocolError as error:
+            self.close(error)
             return
         if lines:
             self._on_frames(lines)

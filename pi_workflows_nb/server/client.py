@@ -16,12 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from ..state import viewer
-from ..wire import canonical_json, identities
+from ..wire import identities
 from ..wire.client_messages import (
-    CLIENT_SCHEMA,
     RUN_LIST,
     SERVER,
     ClientFrame,
@@ -32,8 +29,11 @@ from ..wire.client_messages import (
     Request,
     Response,
     Subscribe,
+    read_frame,
+    write_frame,
 )
-from ..wire.errors import PiWorkflowsError, ProtocolError, StateUnavailableError
+from ..wire.decoding import of_kind
+from ..wire.errors import ProtocolError, StateUnavailableError
 from ..wire.runner_messages import MAX_FRAME_BYTES, ContentWrite
 from .channel import FrameChannel
 from .contents import Transfers
@@ -50,8 +50,6 @@ MOST_CHANGES: Final = 100
 """Runs of the list that changed at once; when more did, the list is sent anew."""
 
 log = logging.getLogger(__name__)
-
-_decode = msgspec.json.Decoder(ClientFrame).decode
 
 
 class Client:
@@ -98,10 +96,10 @@ class Client:
         try:
             while self._lines and len(self._tasks) < AT_ONCE and not self.channel.congested:
                 self._on_frame(self._lines.popleft())
-        except (PiWorkflowsError, msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
+        except ProtocolError as error:
             log.warning("a client was closed: %s", str(error)[:200])
             self._lines.clear()
-            self.channel.close(ProtocolError(str(error)))
+            self.channel.close(error)
             return
         if self.channel.transport is None or self.channel.transport.is_closing():
             return
@@ -113,10 +111,7 @@ class Client:
             self.channel.transport.resume_reading()
 
     def _on_frame(self, line: bytes) -> None:
-        canonical_json.check(line)
-        frame = _decode(line)
-        if frame.schema != CLIENT_SCHEMA:
-            raise ProtocolError(f"schema {frame.schema[:80]!r} is not {CLIENT_SCHEMA}")
+        frame = read_frame(line)
         if isinstance(frame, Hello):
             self._greet()
         elif not self._greeted:
@@ -157,7 +152,7 @@ class Client:
                     self._unsubscribe(request)
                 case _:
                     self._send(await self._requests.handle(request))
-        except (msgspec.MsgspecError, ProtocolError) as error:
+        except ProtocolError as error:
             self._respond(request, "rejected", f"ProtocolError: malformed payload of {request.operation}: {error}")
         except Exception:
             log.exception("%s failed", request.operation[:80])
@@ -165,7 +160,7 @@ class Client:
 
     def _take_part(self, request: Request) -> None:
         try:
-            self._transfers.write(msgspec.convert(request.payload, ContentWrite))
+            self._transfers.write(of_kind(ContentWrite, request.payload))
         except StateUnavailableError as error:
             self._respond(request, "unavailable", f"{type(error).__name__}: {error}")
         else:
@@ -183,7 +178,7 @@ class Client:
         )
 
     def _send(self, frame: ClientFrame) -> None:
-        data = canonical_json.encode(msgspec.to_builtins(frame))
+        data = write_frame(frame)
         if len(data) > MAX_FRAME_BYTES:
             log.warning("an answer of %d bytes does not fit into a frame", len(data))
             assert isinstance(frame, Response)
@@ -194,13 +189,13 @@ class Client:
                 request_id=frame.request_id,
                 revision=None,
             )
-            data = canonical_json.encode(msgspec.to_builtins(frame))
+            data = write_frame(frame)
         self.channel.send(data)
 
     # -- what it follows ----------------------------------------------------------------------------------------------
 
     def _subscribe(self, request: Request) -> None:
-        asked = msgspec.convert(request.payload, Subscribe)
+        asked = of_kind(Subscribe, request.payload)
         if asked.subject == "session":
             self._respond(request, "unavailable", "the sessions of notebooks are not served by this version")
         elif asked.subject == "runs":
@@ -234,7 +229,7 @@ class Client:
         self._server.subscriptions.add(run_id, changed)
 
     def _unsubscribe(self, request: Request) -> None:
-        asked = msgspec.convert(request.payload, Subscribe)
+        asked = of_kind(Subscribe, request.payload)
         if asked.subject == "runs":
             self._list = None
             self._server.subscriptions.remove_list(self._on_list)

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import msgspec
 from msgspec import UNSET, Raw
 
 from ..state import blobs
 from ..state.blobs import LargeValue
 from ..wire import canonical_json, identities
+from ..wire.decoding import of_kind
 from ..wire.errors import ProtocolError, StateUnavailableError
-from ..wire.runner_messages import PART_BYTES, ContentRead, ContentRef, ContentWrite, Value
+from ..wire.runner_messages import PART_BYTES, ContentRead, ContentRef, ContentWrite, Value, fits_inline
 from .committer import Transaction
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Transfers:
         The bytes of a transfer were checked by length and digest alone.
         """
         if "content" in value:
-            return self._large(msgspec.convert(value["content"], ContentRef))
+            return self._large(of_kind(ContentRef, value["content"]))
         data = value["inline"]
         return bytes(data) if isinstance(data, Raw) else canonical_json.encode(data)
 
@@ -183,7 +183,7 @@ def _parts_of(path: Path) -> Callable[[], Iterator[bytes]]:
 
 def offered(stored: bytes) -> Value:
     """A value for a peer: inline, or, when it is large, by the digest under which it is stored."""
-    if len(stored) <= OFFERED_BYTES:
+    if fits_inline(stored, OFFERED_BYTES):
         return Value(inline=Raw(stored))
     return Value(content=ContentRef(bytes=len(stored), media_type=blobs.JSON, sha256=identities.sha256_hex(stored)))
 

@@ -16,7 +16,8 @@ import msgspec
 
 from ..state import runners
 from ..state.runners import Receipt, RunnerOutcome
-from ..wire import canonical_json, identities
+from ..wire import identities
+from ..wire.decoding import decoded
 from ..wire.errors import (
     EffectRequestConflictError,
     NotFoundError,
@@ -52,7 +53,7 @@ MOST_WAITING: Final = 32
 """Messages of one runner without an answer; then no more is heard of it until half of them have theirs."""
 
 ERROR_CHARACTERS: Final = 2000
-_message = msgspec.json.Decoder(RunnerMessage).decode
+_message = msgspec.json.Decoder(RunnerMessage)
 _read = msgspec.json.Decoder(ContentRead)
 _write = msgspec.json.Decoder(ContentWrite)
 _exiting = msgspec.json.Decoder(Exiting)
@@ -275,10 +276,8 @@ class Proposals:
 
 
 def read_message(line: bytes, launch: Launch) -> RunnerMessage:
-    """Decode a frame of the runner of this launch; `ProtocolError` or an error of msgspec when it is none."""
-    message = _message(line)
-    if encode(message) != line:
-        canonical_json.check(line)
+    """Decode a frame of the runner of this launch; `ProtocolError` when it is none. Its payload stays raw."""
+    message = decoded(_message, line)
     if (
         message.schema != MESSAGE_SCHEMA
         or message.launch_schema != LAUNCH_SCHEMA

@@ -16,6 +16,7 @@ import msgspec
 from ..state import blobs, commands, places, run_effects, runs, transitions, waits
 from ..wire import canonical_json, identities
 from ..wire.client_messages import ClientOutcome, Request, Response, RunList
+from ..wire.decoding import of_kind
 from ..wire.errors import (
     ConflictError,
     NotFoundError,
@@ -324,7 +325,7 @@ class Requests:
         return Receipt(view, request.run_id, view["revision"])
 
     async def _list(self, request: Request) -> Receipt:
-        asked = msgspec.convert(request.payload, RunList)
+        asked = of_kind(RunList, request.payload)
         return Receipt({"runs": self._server.run_list(asked.limit, asked.project)})
 
     async def _answer(self, request: Request) -> Receipt:
@@ -415,7 +416,7 @@ class Requests:
         return given
 
     async def _content(self, request: Request) -> Receipt:
-        wish = msgspec.convert(request.payload, ContentRead)
+        wish = of_kind(ContentRead, request.payload)
         part = blobs.read_part(self._server.database.connection, bytes.fromhex(wish.sha256), wish.offset, PART_BYTES)
         return Receipt({"base64": base64.b64encode(part).decode()})
 
@@ -430,7 +431,7 @@ class Requests:
 
     def _digest_of(self, value: dict[str, Any]) -> str:
         if "content" in value:
-            return msgspec.convert(value["content"], ContentRef).sha256
+            return of_kind(ContentRef, value["content"]).sha256
         return blobs.digest_of(self._transfers.given_in_payload(value)).hex()
 
 

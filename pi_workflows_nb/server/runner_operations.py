@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from ..state import blobs, mutation, run_effects, runners, runs, transitions
 from ..state.run_state import run_state
 from ..state.steps import Receipt
 from ..wire import canonical_json, identities
+from ..wire.decoding import decoded
 from ..wire.errors import ConflictError, PiWorkflowsError, ProtocolError, StaleResourceError
 from ..wire.runner_messages import (
     ChildProcess,
@@ -47,7 +48,6 @@ _update = msgspec.json.Decoder(Update)
 _nothing = msgspec.json.Decoder(Nothing)
 _other_run = msgspec.json.Decoder(ReadRunState)
 _child = msgspec.json.Decoder(ChildProcess)
-_any_object = msgspec.json.Decoder(dict[str, Any])
 
 
 class DeclinedError(PiWorkflowsError):
@@ -70,10 +70,7 @@ Operation: TypeAlias = tuple[Callable[[Transaction], Answer], Callable[[], None]
 
 def payload(decoder: msgspec.json.Decoder[T], message: RunnerMessage) -> T:
     """Decode a message's payload, strictly; one that is not canonical is a `ProtocolError`."""
-    decoded = decoder.decode(message.payload)
-    if encode(decoded) != message.payload:
-        canonical_json.check(bytes(message.payload))
-    return decoded
+    return decoded(decoder, message.payload)
 
 
 class Operations:
@@ -348,5 +345,6 @@ def _declined(text: str) -> Callable[[Transaction], Answer]:
 
 
 def _later(message: RunnerMessage) -> Operation:
-    payload(_any_object, message)
+    if not isinstance(canonical_json.check(bytes(message.payload)), dict):
+        raise ProtocolError(f"the payload of {message.operation} is no object")
     return _declined(f"{message.operation} is not served by this version"), None

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from ..wire import canonical_json, identities
 from ..wire.errors import BlobConflictError, NotFoundError, StateUnavailableError
-from ..wire.runner_messages import ContentRef, Value
+from ..wire.runner_messages import ContentRef, Value, fits_inline
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
@@ -127,7 +127,7 @@ def value_of(connection: sqlite3.Connection, digest: bytes, inline_bytes: int) -
 
 def value(digest: bytes, size: int, media_type: str, content: bytes | None) -> Value:
     """What `value_of` gives, from a row that was read already; without `content` it is a reference."""
-    if content is None:
+    if content is None or not fits_inline(content, size):
         return Value(content=ContentRef(bytes=size, media_type=media_type, sha256=digest.hex()))
     return Value(inline=Raw(content))
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from .runner_messages import Record
+import msgspec
+
+from . import canonical_json
+from .decoding import converted
+from .errors import ProtocolError
+from .runner_messages import Count, Record
 
 CLIENT_SCHEMA: Final = "pi-workflows.client.v1"
 RUN_LIST: Final = "runs"
@@ -33,7 +38,7 @@ class Hello(Record, frozen=True, tag_field="type", tag="hello"):
 
     client_id: str
     kind: str
-    pid: int
+    pid: Count
     schema: str = CLIENT_SCHEMA
 
 
@@ -41,7 +46,7 @@ class Request(Record, frozen=True, tag_field="type", tag="request"):
     """One operation; `idempotency_key` makes a repeat adopt the first one's receipt, under any request id."""
 
     client_id: str
-    expected_revision: int | None
+    expected_revision: Count | None
     idempotency_key: str
     operation: str
     payload: dict[str, Any]
@@ -57,7 +62,7 @@ class Response(Record, frozen=True, tag_field="type", tag="response"):
     outcome: ClientOutcome
     receipt: dict[str, Any] | None
     request_id: str
-    revision: int | None
+    revision: Count | None
     schema: str = CLIENT_SCHEMA
 
 
@@ -68,12 +73,18 @@ class Event(Record, frozen=True, tag_field="type", tag="event"):
     changed in between. Without `after` it is a snapshot: whatever the client knew may have changed.
     """
 
-    after: int | None
-    revision: int
+    after: Count | None
+    revision: Count
     subject: str
     targets: list[str]
     view: dict[str, Any]
     schema: str = CLIENT_SCHEMA
+
+
+class Leave(Record, frozen=True):
+    """The view of the last event on a connection."""
+
+    farewell: Farewell
 
 
 class Subscribe(Record, frozen=True):
@@ -84,16 +95,29 @@ class Subscribe(Record, frozen=True):
     """
 
     subject: Literal["run", "runs", "session"] = "run"
-    after: int | None = None
-    limit: int = 100
+    after: Count | None = None
+    limit: Count = 100
     project: str | None = None
 
 
 class RunList(Record, frozen=True):
     """The payload of `run.list`: the newest `limit` runs, of one project if it is given (a path)."""
 
-    limit: int = 100
+    limit: Count = 100
     project: str | None = None
 
 
 ClientFrame = Hello | Request | Response | Event
+
+
+def read_frame(line: bytes) -> ClientFrame:
+    """Decode a frame of either side; `ProtocolError` when it is none."""
+    frame: ClientFrame = converted(ClientFrame, line)
+    if frame.schema != CLIENT_SCHEMA:
+        raise ProtocolError(f"schema {frame.schema[:80]!r} is not {CLIENT_SCHEMA}")
+    return frame
+
+
+def write_frame(frame: ClientFrame) -> bytes:
+    """Its line, without the end; `NotJsonError` where it holds a value that is not JSON."""
+    return canonical_json.encode(msgspec.to_builtins(frame))

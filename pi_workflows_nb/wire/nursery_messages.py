@@ -6,7 +6,7 @@ gives the other up: the nursery then ends all its children, and the server start
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -16,6 +16,7 @@ from .errors import ProtocolError
 MAX_COMMAND_BYTES: Final = 64 << 20
 """An environment may be large."""
 
+T = TypeVar("T")
 Number = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 
@@ -95,21 +96,26 @@ Command: TypeAlias = Begin | Guard | Unguard | Spawn | Signal | Stop
 Event: TypeAlias = Answer | Spawned | Refused | Exited
 
 encode = msgspec.json.Encoder().encode
-_command = msgspec.json.Decoder(Command).decode
-_event = msgspec.json.Decoder(Event).decode
+_command: Final = msgspec.json.Decoder[Command](Command)
+_event: Final = msgspec.json.Decoder[Event](Event)
 
 
 def read_command(line: bytes) -> Command:
     """Decode a line of the server; `ProtocolError` when it is no command."""
-    try:
-        return _command(line)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ProtocolError(f"no command of a server: {str(error)[:200]}") from None
+    return _read(_command, line, "command of a server")
 
 
 def read_event(line: bytes) -> Event:
     """Decode a line of the nursery; `ProtocolError` when it is no event."""
+    return _read(_event, line, "event of a nursery")
+
+
+def _read(decoder: msgspec.json.Decoder[T], line: bytes, what: str) -> T:
     try:
-        return _event(line)
+        found = decoder.decode(line)
+        again = encode(found)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ProtocolError(f"no event of a nursery: {str(error)[:200]}") from None
+        raise ProtocolError(f"no {what}: {str(error)[:200]}") from None
+    if again != line:
+        raise ProtocolError(f"no {what}: it is not written as one")
+    return found

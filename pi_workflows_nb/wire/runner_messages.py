@@ -327,6 +327,15 @@ class RunnerResponse(Record, frozen=True):
     schema: str
 
 
+def fits_inline(canonical: bytes, most: int = INLINE_BYTES) -> bool:
+    """Whether a value may stand inside a frame: in so many bytes, and without lone surrogates.
+
+    Readers that keep values raw take no lone surrogate, so a value with one goes the way of the large ones. Canonical
+    bytes hold these letters for nothing else but a backslash that stands for itself.
+    """
+    return len(canonical) <= most and b"\\ud" not in canonical
+
+
 def revisions_of(snapshot: Snapshot) -> int:
     """By how much an accepted transition raises the run's revision (a run's end also settles its queue row)."""
     return (snapshot.finished is not None) + (snapshot.started is not None) + 2 * (snapshot.end is not None)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import pi_workflows_nb as pw
+from pi_workflows_nb.wire import canonical_json
 from pi_workflows_nb.wire.sockets import socket_path
 
 LONG = b'{"x":"' + b"x" * (1 << 20) + b'"}\n'
@@ -131,3 +132,27 @@ def test_who_reads_nothing_is_not_read_from_and_costs_little(server, connect):
     for _ in range(40):
         assert len(client.line()["receipt"]["base64"]) > 600_000
     client.socket.shutdown(socket.SHUT_RDWR)
+
+
+def test_values_of_every_shape_cross(server):
+    shapes = [1e16, -1e21, 2**53 - 1, 1e-7, "\ud800 alone", {"\udfff": "𝄞", "10": 1, "9": 2, "": None}, [[[]]]]
+    wf = pw.Workflow("same", start_at="same")
+    wf.compute(lambda ctx: ctx.input, name="same")
+    wf.checkpoint("look", summary="look")
+
+    @wf.action(effect=pw.idempotent_effect("post", request=lambda ctx: ctx.outputs))
+    def post(ctx):
+        ctx.publish_update("progress", "overall", {"said": ctx.outputs["look"]})
+        if ctx.effect.attempt_number == 1:
+            import os
+
+            os._exit(3)
+        return [ctx.outputs["same"], ctx.outputs["look"]]
+
+    wf.edge("same", "look")
+    wf.edge("look", "post")
+    run = server.run(wf, shapes).wait(timeout=30)
+    run.answer(shapes)
+    assert run.wait(timeout=30).output == [shapes, shapes]
+    updates = server.sql("SELECT b.content FROM workflow_updates u JOIN blobs b ON b.blob_hash = u.data_hash")
+    assert [canonical_json.decode(content) for content in updates.content] == [{"said": shapes}] * 2
