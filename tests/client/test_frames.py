@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,8 @@ import pytest
 import pi_workflows_nb as pw
 from pi_workflows_nb.wire import canonical_json
 from pi_workflows_nb.wire.sockets import socket_path
+from tests.fuzz import mutations
+from tests.hostile.surroundings import gated
 
 LONG = b'{"x":"' + b"x" * (1 << 20) + b'"}\n'
 
@@ -58,6 +61,39 @@ def test_a_bad_frame_closes_that_connection_alone(server, connect):
         assert client.line() is None, kind
         assert other.ask("server.status")["outcome"] == "accepted", kind
         client.close()
+    assert server.status()["epoch"] == 1
+
+
+def test_frames_spoilt_anyhow_are_answered_or_end_their_connection(server, connect, tmp_path):
+    chance, gate = random.Random(4), tmp_path / "gate"
+    run = server.run(gated(gate, tmp_path / "ledger"))
+    seeds = [
+        canonical_json.encode(connect().frame(operation, payload, run.id))
+        for operation, payload in (
+            ("run.status", {}),
+            ("run.list", {"limit": 3}),
+            ("subscribe", {"subject": "run"}),
+            ("run.answer", {"value": {"inline": 1}}),
+            ("content.read", {"offset": 0, "sha256": "0" * 64}),
+            (
+                "content.write",
+                {"base64": "MQ==", "bytes": 1, "mediaType": "text/plain", "offset": 0, "sha256": "0" * 64},
+            ),
+        )
+    ]
+    for _ in range(150):
+        frame = mutations.spoilt(chance.choice(seeds), seeds, chance)
+        client = connect()
+        try:
+            good = canonical_json.encode(client.frame("server.status"))
+            client.write(frame.replace(b"\n", b" ") + b"\n" + good + b"\n")
+            while (heard := client.line()) is not None and not (heard.get("receipt") or {}).get("epoch"):
+                assert heard["type"] in ("response", "event")
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        client.close()
+    gate.touch()
+    assert run.wait(timeout=30).output == "third"
     assert server.status()["epoch"] == 1
 
 
