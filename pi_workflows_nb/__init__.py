@@ -13,12 +13,22 @@ if TYPE_CHECKING:
     from .notebook.magics import load_ipython_extension as load_ipython_extension
     from .notebook.open_state import open_state as open_state
     from .notebook.starting import start as start
+    from .resource_managers.definition import ResourceManager as ResourceManager
+    from .resource_managers.definition import applied as applied
+    from .resource_managers.definition import cannot_tell as cannot_tell
+    from .resource_managers.definition import condition_false as condition_false
+    from .resource_managers.definition import condition_true as condition_true
+    from .resource_managers.definition import condition_unknown as condition_unknown
+    from .resource_managers.definition import not_applied as not_applied
     from .wire.errors import CommandFailed as CommandFailed
     from .wire.errors import ConflictError as ConflictError
+    from .wire.errors import ManagedResourceError as ManagedResourceError
+    from .wire.errors import ManagedResourceNotFoundError as ManagedResourceNotFoundError
     from .wire.errors import NotFinished as NotFinished
     from .wire.errors import NotFoundError as NotFoundError
     from .wire.errors import NotJsonError as NotJsonError
     from .wire.errors import PiWorkflowsError as PiWorkflowsError
+    from .wire.errors import ResourceManagerDefinitionError as ResourceManagerDefinitionError
     from .wire.errors import RunCancelled as RunCancelled
     from .wire.errors import RunFailed as RunFailed
     from .wire.errors import ServerRunningError as ServerRunningError
@@ -56,13 +66,25 @@ _ROOMS = {
     "notebook.magics": ("load_ipython_extension",),
     "notebook.open_state": ("open_state",),
     "notebook.starting": ("start",),
+    "resource_managers.definition": (
+        "ResourceManager",
+        "applied",
+        "cannot_tell",
+        "condition_false",
+        "condition_true",
+        "condition_unknown",
+        "not_applied",
+    ),
     "wire.errors": (
         "CommandFailed",
         "ConflictError",
+        "ManagedResourceError",
+        "ManagedResourceNotFoundError",
         "NotFinished",
         "NotFoundError",
         "NotJsonError",
         "PiWorkflowsError",
+        "ResourceManagerDefinitionError",
         "RunCancelled",
         "RunFailed",
         "ServerRunningError",

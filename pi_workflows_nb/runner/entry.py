@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
-from pi_workflows_nb.runner import inspection
+from pi_workflows_nb.runner import inspection, resource_pass
 from pi_workflows_nb.runner.agents import executor_of
 from pi_workflows_nb.runner.output import AttemptLog
 from pi_workflows_nb.runner.store import ServerBackedWorkflowStore
@@ -54,7 +54,9 @@ _command: Final = msgspec.json.Decoder(RunnerCommand)
 
 
 def main(channel: socket.socket, mode: str, log_path: str | os.PathLike[str]) -> NoReturn:
-    """Be a runner (`mode` "run") or answer one question about a source ("inspect"), and end the process.
+    """Be a runner ("run"), make a pass over a resource ("reconcile") or answer one question about a source ("inspect").
+
+    The process ends with it.
 
     Takes the runner's end of its channel and the path of its log. Session, environment and folder are set already.
     """
@@ -65,6 +67,8 @@ def main(channel: socket.socket, mode: str, log_path: str | os.PathLike[str]) ->
         os.register_at_fork(after_in_child=lambda: _be_a_copy(channel))
         if mode == "inspect":
             inspection.serve(channel)
+        elif mode == "reconcile":
+            resource_pass.serve(channel, log)
         else:
             _run(channel, log)
         code = 0

@@ -1,7 +1,7 @@
 """Questions about a source that only its own code can answer: one line in, one line out, and the process ends.
 
 `describe` gives what must be known of a workflow before a run of it is committed; `validate` what a node makes of a
-value that was submitted to it.
+value that was submitted to it. What is asked of a resource manager stands in `managers`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from typing import Any, Final
 
+from pi_workflows_nb.runner import managers
 from pi_workflows_nb.wire import canonical_json
 from pi_workflows_nb.wire.errors import NotFoundError, PiWorkflowsError, ProtocolError, SourceError
 from pi_workflows_nb.workflows.definition import Workflow
@@ -90,4 +91,9 @@ def _inline(value: Any) -> Any:
     return value["inline"] if isinstance(value, dict) and set(value) == {"inline"} else value
 
 
-_OPERATIONS: Final = {"describe": _describe, "validate": _validate}
+_OPERATIONS: Final = {
+    "describe": _describe,
+    "describeManager": managers.describe,
+    "initialStatus": managers.initial_status,
+    "validate": _validate,
+}

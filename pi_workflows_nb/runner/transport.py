@@ -29,6 +29,12 @@ from pi_workflows_nb.wire.decoding import decoded
 from pi_workflows_nb.wire.errors import ProtocolError
 from pi_workflows_nb.wire.identities import new_id
 from pi_workflows_nb.wire.lines import Lines
+from pi_workflows_nb.wire.resource_messages import (
+    RESOURCE_LAUNCH_SCHEMA,
+    RESOURCE_MESSAGE_SCHEMA,
+    ResourceEnvelope,
+    ResourceMessage,
+)
 from pi_workflows_nb.wire.runner_messages import (
     LAUNCH_SCHEMA,
     MAX_FRAME_BYTES,
@@ -84,7 +90,7 @@ class Transport:
         self._tick = tick
         self._stream = Lines()
         self._lines: deque[bytes] = deque()
-        self._envelope: LaunchEnvelope | None = None
+        self._envelope: LaunchEnvelope | ResourceEnvelope | None = None
         self._unanswered: deque[_Sent] = deque()
         self._again: list[_Sent] = []
         self._pause = FIRST_PAUSE
@@ -108,7 +114,7 @@ class Transport:
         self._take(response)
         return True
 
-    def launched(self, envelope: LaunchEnvelope) -> None:
+    def launched(self, envelope: LaunchEnvelope | ResourceEnvelope) -> None:
         """Know what every message must name."""
         self._envelope = envelope
 
@@ -132,19 +138,35 @@ class Transport:
         envelope = self._envelope
         assert envelope is not None
         message_id = new_id()
-        message = RunnerMessage(
-            attempt_id,
-            expected_revision,
-            envelope.generation,
-            kind,
-            LAUNCH_SCHEMA,
-            message_id,
-            operation,
-            Raw(payload),
-            envelope.run_id,
-            envelope.runner_epoch,
-            MESSAGE_SCHEMA,
-        )
+        message: RunnerMessage | ResourceMessage
+        if isinstance(envelope, ResourceEnvelope):
+            message = ResourceMessage(
+                envelope.claim_generation,
+                kind,
+                envelope.key,
+                RESOURCE_LAUNCH_SCHEMA,
+                message_id,
+                operation,
+                Raw(payload),
+                envelope.resource_manager,
+                envelope.runner_epoch,
+                RESOURCE_MESSAGE_SCHEMA,
+                envelope.uid,
+            )
+        else:
+            message = RunnerMessage(
+                attempt_id,
+                expected_revision,
+                envelope.generation,
+                kind,
+                LAUNCH_SCHEMA,
+                message_id,
+                operation,
+                Raw(payload),
+                envelope.run_id,
+                envelope.runner_epoch,
+                MESSAGE_SCHEMA,
+            )
         frame = encode(message) + b"\n"
         if len(frame) > MAX_FRAME_BYTES:
             raise ProtocolError(f"a message of {len(frame):,} bytes does not fit into a frame ({operation})")

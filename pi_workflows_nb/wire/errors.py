@@ -33,6 +33,10 @@ class WorkflowDefinitionError(PiWorkflowsError, ValueError):
     """A workflow that cannot be run as it is written; the text names the node or edge."""
 
 
+class ResourceManagerDefinitionError(PiWorkflowsError, ValueError):
+    """A resource manager that cannot be used as it is written."""
+
+
 class WorkflowInputError(PiWorkflowsError, ValueError):
     """An input or an answer that the workflow's own validation refuses."""
 

@@ -260,7 +260,7 @@ def _global_names(code: CodeType) -> set[str]:
 
 
 def _is_own(value: Any) -> bool:
-    return type(value).__module__.startswith(f"{_OWN}.workflows")
+    return type(value).__module__.startswith((f"{_OWN}.workflows", f"{_OWN}.resource_managers.definition"))
 
 
 # Hundreds of modules are looked at for each run that is started, and nearly all of them are the same as last time.

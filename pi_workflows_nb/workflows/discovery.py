@@ -1,8 +1,8 @@
-"""Finding a workflow by its name or path, and keeping the text of cells.
+"""Finding a workflow or a resource manager by its name or path, and keeping the text of cells.
 
 A name is looked for among the cells of the session, then in `.pi/workflows` of the project, then in
-`~/.pi/agent/workflows`, then among the built-in workflows; the first found is taken. A file `NAME.workflow.py` makes
-the workflow NAME. Nothing here runs a line of what it finds.
+`~/.pi/agent/workflows`, then among the built-in ones; the first found is taken. A file `NAME.workflow.py` makes the
+workflow NAME. Resource managers have folders and a suffix of their own. Nothing here runs a line of what it finds.
 """
 
 from __future__ import annotations
@@ -19,8 +19,23 @@ from pi_workflows_nb.wire.errors import NotFoundError, SourceError
 
 SUFFIX: Final = ".workflow.py"
 BUILTIN_PREFIX: Final = "builtin:"
-BUILTINS: Final[Mapping[str, str]] = {}
-"""Text by name of the workflows that come with the package."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is looked for: its `word`, its `plural`, the `suffix` of its files, and the `folder` in `.pi` they lie in.
+
+    `builtins` are texts by name that come with the package.
+    """
+
+    word: str
+    plural: str
+    suffix: str
+    folder: str
+    builtins: Mapping[str, str]
+
+
+WORKFLOWS: Final = Kind("workflow", "workflows", SUFFIX, "workflows", {})
 
 
 @dataclass(frozen=True)
@@ -54,9 +69,14 @@ def text_digest(text: str) -> str:
 
 
 def find(
-    workflow: str | os.PathLike[str], project: Path, cells: Mapping[str, str] | None = None, *, home: Path | None = None
+    workflow: str | os.PathLike[str],
+    project: Path,
+    cells: Mapping[str, str] | None = None,
+    *,
+    home: Path | None = None,
+    kind: Kind = WORKFLOWS,
 ) -> Source:
-    """Find a workflow's source.
+    """Find the source of a workflow, or of what `kind` says.
 
     Takes a name, `builtin:NAME`, or the path of a file (anything with a `/` or ending in `.py`; relative ones start at
     the project); the project's folder; the texts of the session's cells by name; and the folder of the user's own
@@ -67,19 +87,21 @@ def find(
     if isinstance(workflow, os.PathLike) or "/" in wanted or os.sep in wanted or wanted.endswith(".py"):
         path = project / Path(wanted).expanduser()
         if not path.is_file():
-            raise NotFoundError(f"there is no workflow file {path}")
-        return _read(_name_of(path), path)
+            raise NotFoundError(f"there is no {kind.word} file {path}")
+        return _read(_name_of(path, kind), path, kind)
     known: list[str] = []
-    for name, place in _places(project, cells or {}, home):
+    for name, place in _places(project, cells or {}, home, kind):
         if wanted in (name, f"{BUILTIN_PREFIX}{name}" if place is None else name):
-            return _open(name, place, cells or {})
+            return _open(name, place, cells or {}, kind)
         known.append(name)
-    raise NotFoundError(_not_found(wanted, sorted(set(known)), project, home))
+    raise NotFoundError(_not_found(wanted, sorted(set(known)), project, home, kind))
 
 
-def available(project: Path, cells: Mapping[str, str] | None = None, *, home: Path | None = None) -> list[str]:
+def available(
+    project: Path, cells: Mapping[str, str] | None = None, *, home: Path | None = None, kind: Kind = WORKFLOWS
+) -> list[str]:
     """The names `find` knows, sorted; takes the same."""
-    return sorted({name for name, _ in _places(project, cells or {}, home)})
+    return sorted({name for name, _ in _places(project, cells or {}, home, kind)})
 
 
 def save_cell(text: str, folder: Path) -> Path:
@@ -102,50 +124,53 @@ def save_cell(text: str, folder: Path) -> Path:
 _Place = Path | Literal["cell"] | None
 
 
-def _places(project: Path, cells: Mapping[str, str], home: Path | None) -> Iterator[tuple[str, _Place]]:
+def _places(project: Path, cells: Mapping[str, str], home: Path | None, kind: Kind) -> Iterator[tuple[str, _Place]]:
     for name in cells:
         yield name, "cell"
-    for folder in _folders(project, home):
+    for folder in _folders(project, home, kind):
         if folder.is_dir():
-            for path in sorted(folder.glob(f"*{SUFFIX}")):
-                yield _name_of(path), path
-    for name in BUILTINS:
+            for path in sorted(folder.glob(f"*{kind.suffix}")):
+                yield _name_of(path, kind), path
+    for name in kind.builtins:
         yield name, None
 
 
-def _folders(project: Path, home: Path | None) -> tuple[Path, Path]:
-    return project / ".pi" / "workflows", home or Path.home() / ".pi" / "agent" / "workflows"
+def _folders(project: Path, home: Path | None, kind: Kind) -> tuple[Path, Path]:
+    return project / ".pi" / kind.folder, home or Path.home() / ".pi" / "agent" / kind.folder
 
 
-def _open(name: str, place: _Place, cells: Mapping[str, str]) -> Source:
+def _open(name: str, place: _Place, cells: Mapping[str, str], kind: Kind) -> Source:
     if place == "cell":
         return Source(name, "file", f"cell:{name}", cells[name])
     if place is None:
-        return Source(name, "builtin", name, BUILTINS[name])
+        return Source(name, "builtin", name, kind.builtins[name])
     assert isinstance(place, Path)
-    return _read(name, place)
+    return _read(name, place, kind)
 
 
-def _read(name: str, path: Path) -> Source:
+def _read(name: str, path: Path, kind: Kind) -> Source:
     absolute = path.resolve()
     try:
         text = absolute.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"the workflow file {absolute} cannot be read as UTF-8 text: {error}") from error
+        raise SourceError(f"the {kind.word} file {absolute} cannot be read as UTF-8 text: {error}") from error
     return Source(name, "file", str(absolute), text, absolute)
 
 
-def _name_of(path: Path) -> str:
-    return path.name.removesuffix(SUFFIX).removesuffix(".py")
+def _name_of(path: Path, kind: Kind) -> str:
+    return path.name.removesuffix(kind.suffix).removesuffix(".py")
 
 
-def _not_found(wanted: str, known: list[str], project: Path, home: Path | None) -> str:
+def _not_found(wanted: str, known: list[str], project: Path, home: Path | None, kind: Kind) -> str:
     from difflib import get_close_matches
 
-    own, shared = _folders(project, home)
+    own, shared = _folders(project, home, kind)
     near = get_close_matches(wanted, known, 1)
-    said = f"there is no workflow {wanted!r}"
+    said = f"there is no {kind.word} {wanted!r}"
     if near:
         return f"{said}; did you mean {near[0]!r}?"
     there = f"there are {', '.join(repr(name) for name in known)}" if known else "there is none yet"
-    return f"{said}; {there}. Workflows are %%workflow cells, files *{SUFFIX} in {own} and {shared}, and paths of files"
+    return (
+        f"{said}; {there}. {kind.plural.capitalize()} are %%{kind.word.replace(' ', '_')} cells,"
+        f" files *{kind.suffix} in {own} and {shared}, and paths of files"
+    )

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from pi_workflows_nb.wire import canonical_json
 from pi_workflows_nb.wire.errors import PiWorkflowsError, SourceError
@@ -38,6 +38,7 @@ from pi_workflows_nb.workflows.snapshot import definition_digest, definition_sna
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 KEY_FILE: Final = "source-signing.key"
 KEY_BYTES: Final = 32
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,20 @@ def freeze(
     packed = None
     if workflow is not None or agent is not None:
         packed = _pack(workflow, agent, project)
-    return {
-        "python": PYTHON,
-        "text": text if workflow is None else _text_of(workflow),
-        "pickle": None if packed is None else _armour(packed),
-        "mac": "",
-    }
+    return _frozen(text if workflow is None else _text_of(_owners(workflow)), packed)
+
+
+def freeze_object(thing: object, labels: Mapping[int, str], *, project: Path | None = None) -> dict[str, Any]:
+    """Freeze whatever a server of this project loads in its children; `load_object` brings it to life.
+
+    Takes the functions it holds with the names by which errors call them, by id. Errors as `freeze`.
+    """
+    packed = pack({"object": thing}, labels=dict(labels), project=project or Path.cwd())
+    return _frozen(_text_of([value for value in vars(thing).values() if callable(value)]), packed)
+
+
+def _frozen(text: str | None, packed: Packed | None) -> dict[str, Any]:
+    return {"python": PYTHON, "text": text, "pickle": None if packed is None else _armour(packed), "mac": ""}
 
 
 def captures(workflow: Workflow, *, project: Path | None = None) -> Captures:
@@ -132,10 +141,17 @@ def load(frozen: Mapping[str, Any], *, name: str | None = None, filename: str | 
     workflow: Workflow | None = None
     agent: Callable[..., Any] | None = None
     if packed is not None:
-        workflow, agent = _unpack(packed, frozen.get("python"))
+        held = _unpack(packed, frozen.get("python"))
+        workflow, agent = held["workflow"], held["agent"]
     if workflow is None and isinstance(text, str):
         workflow = load_text(text, name=name, filename=filename)
     return LoadedSource(workflow, agent)
+
+
+def load_object(frozen: Mapping[str, Any]) -> Any:
+    """Bring what `freeze_object` froze to life; None where the source is a text alone. This runs code."""
+    packed = frozen.get("pickle")
+    return None if packed is None else _unpack(packed, frozen.get("python"))["object"]
 
 
 def load_text(text: str, *, name: str | None = None, filename: str | None = None) -> Workflow:
@@ -144,25 +160,42 @@ def load_text(text: str, *, name: str | None = None, filename: str | None = None
     Takes the workflow's name, which decides between several, and the file name for tracebacks. Raises SourceError, with
     the line, when the text cannot be compiled or run, or holds no workflow or several.
     """
+    return load_kind(text, _WORKFLOW, name=name, filename=filename)
+
+
+@dataclass(frozen=True)
+class Sought(Generic[T]):
+    """What a text is to make: its class, what it is called, and a line that makes one."""
+
+    type: type[T]
+    word: str
+    example: str
+
+
+_WORKFLOW: Final = Sought(Workflow, "workflow", "wf = pw.Workflow('name', start_at='first')")
+
+
+def load_kind(text: str, sought: Sought[T], *, name: str | None = None, filename: str | None = None) -> T:
+    """As `load_text`, for whatever a text is to make; it has a `name`."""
     revision = text_digest(text)
-    shown = filename or f"<workflow {name or revision[:12]}>"
+    shown = filename or f"<{sought.word} {name or revision[:12]}>"
     _show_lines(shown, text)
     module = ModuleType(f"pi_workflows_source_{revision[:16]}")
     module.__file__ = shown
     sys.modules[module.__name__] = module
     try:
         exec(compile(text, shown, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
-        return _only_workflow(module, name)
+        return _only(module, name, sought)
     except BaseException as error:
         sys.modules.pop(module.__name__, None)
         if not isinstance(error, Exception | SystemExit):
             raise
-        raise _failed(shown, error) from error
+        raise _failed(shown, error, sought.word) from error
 
 
-def _failed(shown: str, error: BaseException) -> SourceError:
+def _failed(shown: str, error: BaseException, word: str) -> SourceError:
     if isinstance(error, SyntaxError) and error.filename == shown:
-        return SourceError(f"{shown}, line {error.lineno}: {error.msg}; a workflow's source is plain Python")
+        return SourceError(f"{shown}, line {error.lineno}: {error.msg}; a {word}'s source is plain Python")
     if isinstance(error, PiWorkflowsError):
         return SourceError(f"{_place(shown, error)}: {error}")
     return SourceError(f"{_place(shown, error)}: running it raised {type(error).__name__}: {error}")
@@ -180,7 +213,7 @@ def _armour(packed: Packed) -> str:
     return base64.b64encode(whole).decode("ascii")
 
 
-def _unpack(packed: object, python: object) -> tuple[Workflow | None, Callable[..., Any] | None]:
+def _unpack(packed: object, python: object) -> dict[str, Any]:
     if python != PYTHON:
         raise SourceError(
             f"the source was frozen by Python {python} and cannot be loaded by {PYTHON}: "
@@ -190,8 +223,8 @@ def _unpack(packed: object, python: object) -> tuple[Workflow | None, Callable[.
         whole = pickle.loads(base64.b64decode(str(packed), validate=True))
         for filename, lines in whole["lines"].items():
             _show_lines(filename, lines)
-        held = pickle.loads(whole["code"])
-        return held["workflow"], held["agent"]
+        held: dict[str, Any] = pickle.loads(whole["code"])
+        return held
     except ModuleNotFoundError as error:
         raise SourceError(
             f"the source needs the module {error.name!r}, which the runner cannot import: "
@@ -233,17 +266,17 @@ def _place(shown: str, error: BaseException) -> str:
     return f"{shown}, line {lines[-1]}" if lines else shown
 
 
-def _only_workflow(module: ModuleType, name: str | None) -> Workflow:
-    found = {id(value): value for value in vars(module).values() if isinstance(value, Workflow)}
-    workflows = list(found.values())
-    if len(workflows) > 1 and name is not None:
-        workflows = [workflow for workflow in workflows if workflow.name == name] or workflows
-    if len(workflows) == 1:
-        return workflows[0]
-    if not workflows:
-        raise SourceError("no workflow is made; it needs a line such as wf = pw.Workflow('name', start_at='first')")
-    names = ", ".join(repr(workflow.name) for workflow in workflows)
-    raise SourceError(f"several workflows are made ({names}); keep one, or ask for one of them by its name")
+def _only(module: ModuleType, name: str | None, sought: Sought[T]) -> T:
+    made = {id(value): value for value in vars(module).values() if isinstance(value, sought.type)}
+    found = list(made.values())
+    if len(found) > 1 and name is not None:
+        found = [one for one in found if one.name == name] or found  # type: ignore[attr-defined]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise SourceError(f"no {sought.word} is made; it needs a line such as {sought.example}")
+    names = ", ".join(repr(one.name) for one in found)  # type: ignore[attr-defined]
+    raise SourceError(f"several {sought.word}s are made ({names}); keep one, or ask for one of them by its name")
 
 
 def _callbacks(node: Node) -> Iterator[Any]:
@@ -266,13 +299,14 @@ def _labels(workflow: Workflow) -> Iterator[tuple[int, str]]:
             yield id(getattr(workflow, field)), f"the {field} of the workflow"
 
 
-def _text_of(workflow: Workflow) -> str | None:
+def _owners(workflow: Workflow) -> list[Any]:
+    callbacks = [callback for node in workflow.nodes.values() for callback in _callbacks(node)]
+    return [*callbacks, workflow.input, workflow.title]
+
+
+def _text_of(owners: list[Any]) -> str | None:
     found: dict[str, None] = {}
-    for owner in [
-        *(callback for node in workflow.nodes.values() for callback in _callbacks(node)),
-        workflow.input,
-        workflow.title,
-    ]:
+    for owner in owners:
         if callable(owner):
             try:
                 found.setdefault(textwrap.dedent(inspect.getsource(owner)).rstrip("\n"))

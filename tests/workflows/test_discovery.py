@@ -26,7 +26,7 @@ def home(tmp_path):
 
 
 def test_precedence(project, home, monkeypatch):
-    monkeypatch.setattr(discovery, "BUILTINS", {"w": "built in"})
+    monkeypatch.setitem(discovery.WORKFLOWS.builtins, "w", "built in")
     cells = {"w": "cell"}
     own = project / ".pi" / "workflows" / "w.workflow.py"
     shared = home / "w.workflow.py"
