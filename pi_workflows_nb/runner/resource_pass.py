@@ -18,6 +18,7 @@ from pi_workflows_nb.runner.managers import load_manager
 from pi_workflows_nb.runner.reconcile_context import ObservedResource, ReconcileContext, Server, run_to_end
 from pi_workflows_nb.runner.transport import Transport
 from pi_workflows_nb.wire import canonical_json, identities
+from pi_workflows_nb.wire.decoding import decoded
 from pi_workflows_nb.wire.errors import ManagedResourceError, ProtocolError
 from pi_workflows_nb.wire.resource_messages import (
     RECONCILE_SCHEMA,
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from pi_workflows_nb.runner.output import AttemptLog
 
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
-_envelope: Final = msgspec.json.Decoder(ResourceEnvelope).decode
-_command: Final = msgspec.json.Decoder(ReconcileCommand).decode
+_envelope: Final = msgspec.json.Decoder(ResourceEnvelope)
+_command: Final = msgspec.json.Decoder(ReconcileCommand)
 
 
 class PassCancelled(KeyboardInterrupt):
@@ -48,14 +49,14 @@ class PassCancelled(KeyboardInterrupt):
 def serve(channel: socket.socket, log: AttemptLog) -> NoReturn:
     """Make the pass, and end the process."""
     transport = Transport(channel, log.check)
-    envelope = _envelope(transport.receive_line())
+    envelope = decoded(_envelope, transport.receive_line())
     if envelope.schema != RESOURCE_LAUNCH_SCHEMA or envelope.protocol_version != PROTOCOL_VERSION:
         raise ProtocolError(f"this runner speaks version {PROTOCOL_VERSION}, the server {envelope.protocol_version}")
     transport.launched(envelope)
     transport.send("runner.ready", "runner.ready", b"{}", 0)
     while transport.receive_response(line := transport.receive_line()):
         pass
-    command = _command(line)
+    command = decoded(_command, line)
     if command.schema != RECONCILE_SCHEMA:
         raise ProtocolError(f"a command of the unknown schema {command.schema!r}")
     transport.start_watching()

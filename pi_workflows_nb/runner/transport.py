@@ -142,8 +142,8 @@ class Transport:
         if isinstance(envelope, ResourceEnvelope):
             message = ResourceMessage(
                 envelope.claim_generation,
-                kind,
                 envelope.key,
+                kind,
                 RESOURCE_LAUNCH_SCHEMA,
                 message_id,
                 operation,

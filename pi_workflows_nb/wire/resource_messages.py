@@ -158,8 +158,8 @@ class ResourceMessage(Record, frozen=True):
     """A proposal, question or sign of life of a resource runner."""
 
     claim_generation: Count
-    kind: Kind
     key: str
+    kind: Kind
     launch_schema: str
     message_id: Id
     operation: str
