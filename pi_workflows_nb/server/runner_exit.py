@@ -74,7 +74,7 @@ def park_after_exit(
     if not cause.stopped and (cause.ours or progress.abandoned or outcome in ("cancelled", "timedOut", "claimLost")):
         transitions.park(connection, run, now, available_at=now)
         return
-    errors = (0 if progress.boundaries else run.consecutive_errors) + 1
+    errors = run.consecutive_errors + 1
     if errors >= CRASHES or (cause.clean and not progress.boundaries):
         why = (
             f"the runner ended {errors} time{'s' * (errors > 1)} without finishing a node; the last time {cause.how};"

@@ -120,6 +120,21 @@ def test_a_lost_claim_says_why(database):
     assert lost(life, life.claim, LATER) == "missingAuthority"
 
 
+def test_a_claim_that_comes_too_early_leaves_the_effects_of_the_holder_alone(database):
+    life = Life(database)
+    life.take()
+    life.acts("manual")
+    other = Life(database, made=True)
+    assert other.take() is None
+    assert life.ask("SELECT status FROM effects") == [("applying",)]
+    assert life.stands == ("running", "running")
+    life.gone()
+    other.now = LATER
+    assert other.take() is None, "by then it may have happened"
+    assert life.ask("SELECT status FROM effects") == [("ambiguous",)]
+    life.sound()
+
+
 def test_an_expired_claim_cannot_renew_itself(database):
     life = Life(database)
     claim = life.take()

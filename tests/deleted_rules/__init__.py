@@ -1,0 +1,1 @@
+"""Rules taken out of the package, one at a time: the test that a table names for it has to notice."""
