@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from ..state.transitions import RUN_LEASE_MS
 from ..wire.runner_messages import RUN_AHEAD_STEPS
+from ..workflows.nodes import DEFAULT_TIMEOUT
 
 OVERDUE_SECONDS: Final = 5.0
+LOADING_SECONDS: Final = DEFAULT_TIMEOUT
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,8 @@ class Options:
     """What may differ from server to server.
 
     `run_ahead` is the number of unanswered compute steps a runner may be ahead; `run_lease_ms` how long a claim on a
-    run lasts without renewal; `overdue_seconds` how long after a node's deadline a silent runner is given up.
+    run lasts without renewal; `overdue_seconds` how long after a node's deadline a silent runner is given up;
+    `loading_seconds` how long a runner may take to load its source, as long as a node by default.
     """
 
     max_runners: int
@@ -26,6 +29,7 @@ class Options:
     in_kernel: bool = False
     run_lease_ms: int = RUN_LEASE_MS
     overdue_seconds: float = OVERDUE_SECONDS
+    loading_seconds: float = LOADING_SECONDS
 
     @classmethod
     def of_json(cls, given: Mapping[str, Any], *, in_kernel: bool) -> Options:
@@ -37,4 +41,5 @@ class Options:
             in_kernel=in_kernel,
             run_lease_ms=given.get("runLeaseMs", RUN_LEASE_MS),
             overdue_seconds=given.get("overdueSeconds", OVERDUE_SECONDS),
+            loading_seconds=given.get("loadingSeconds", LOADING_SECONDS),
         )

@@ -77,8 +77,12 @@ class Upkeep:
 
     def _check_deadlines(self) -> None:
         for supervisor in list(self._server.supervisors.values()):
-            if supervisor is not None and supervisor.overdue():
+            if supervisor is None:
+                continue
+            if supervisor.overdue():
                 supervisor.give_up_node()
+            elif supervisor.loads_for_too_long():
+                supervisor.give_up_loading()
 
     def _checkpoint_when_idle(self) -> None:
         commits = self._server.committer.counters.commits

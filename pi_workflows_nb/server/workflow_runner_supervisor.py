@@ -63,6 +63,7 @@ class WorkflowRunnerSupervisor:
             ),
         )
         self._ticks_stopped = 0
+        self._loading_until: float | None = None
 
     # -- the life -----------------------------------------------------------------------------------------------------
 
@@ -85,6 +86,7 @@ class WorkflowRunnerSupervisor:
 
     def _command(self) -> None:
         launch = self.launch
+        self._loading_until = self._active_time() + self.server.options.loading_seconds
         self._life.send(
             encode(
                 RunnerCommand(
@@ -185,6 +187,17 @@ class WorkflowRunnerSupervisor:
         if self.progress.active is None or until is None:
             return False
         return self._active_time() > until + self.server.options.overdue_seconds
+
+    def loads_for_too_long(self) -> bool:
+        """Whether the source, whose code may do anything, has still not been loaded."""
+        until = self._loading_until
+        return until is not None and not self.progress.begun and self._active_time() > until
+
+    def give_up_loading(self) -> None:
+        """End the runner; it counts as a crash."""
+        self._loading_until = None
+        self.progress.diagnostics.add(f"its source was not loaded within {self.server.options.loading_seconds:g} s")
+        self.kill("crashed")
 
     def give_up_node(self) -> None:
         """Commit the timeout that the runner cannot propose, and end it; a new generation goes on from there."""
