@@ -15,7 +15,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
-from msgspec import Raw
 
 from pi_workflows_nb.resource_managers import definition
 from pi_workflows_nb.resource_managers.definition import Observation, PassResult
@@ -32,7 +31,7 @@ from pi_workflows_nb.wire.resource_messages import (
     UpdateResourceEffect,
 )
 from pi_workflows_nb.wire.resource_status import UNSET, Condition, Status
-from pi_workflows_nb.wire.runner_messages import INLINE_BYTES, RunnerResponse, Value, encode
+from pi_workflows_nb.wire.runner_messages import RunnerResponse, Value, encode
 from pi_workflows_nb.workflows.context import Rejected
 from pi_workflows_nb.workflows.tracebacks import error_text
 from pi_workflows_nb.workflows.values import to_json
@@ -117,11 +116,8 @@ class Server:
 
     def value(self, value: Any) -> Value:
         """A JSON value for a message; `NotJsonError`."""
-        data = canonical_json.encode(to_json(value))
-        if len(data) <= INLINE_BYTES:
-            return Value(inline=Raw(data))
         with self._lock:
-            return self._transport.value(data, 0)
+            return self._transport.value(canonical_json.encode(to_json(value)), 0)
 
     def bytes_of(self, value: Value | None) -> bytes:
         """The bytes of a value of an answer."""
