@@ -22,6 +22,7 @@ from .family import MARK, Family, subset
 from .phases import Estimates, Kill, Moment
 from .record import Glance, Record, Watch
 
+RECOVERY_SECONDS: Final = 10.0
 PATIENCE_SECONDS: Final = 45.0
 """How long a run may take to end after the last kill; longer than any lease."""
 
@@ -264,7 +265,11 @@ class Trial:
         if self._restart_at is not None:
             return False
         if glance.status == "completed":
-            return self._ended or not self._server_lost or glance.server_epoch > self._at_last_kill.server_epoch
+            # A new owner takes the file in one transaction and recovers it in the next; a runner that nobody ends is
+            # found all the same, a moment later.
+            over = glance.active_runners == 0 or time.monotonic() - self._struck_at > RECOVERY_SECONDS
+            served = not self._server_lost or glance.server_epoch > self._at_last_kill.server_epoch
+            return self._ended or (served and over)
         return any(line.pid not in self._pids_then for line in self._watch.lines()[-2:])
 
     def _note_recovery(self) -> None:
