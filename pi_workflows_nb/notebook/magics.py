@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
-from pi_workflows_nb.wire.errors import NotJsonError, PiWorkflowsError, WorkflowDefinitionError
+from pi_workflows_nb.resource_managers.definition import ResourceManager
+from pi_workflows_nb.wire.errors import (
+    NotJsonError,
+    PiWorkflowsError,
+    ResourceManagerDefinitionError,
+    WorkflowDefinitionError,
+)
 from pi_workflows_nb.workflows import sources
 from pi_workflows_nb.workflows.discovery import text_digest
 
@@ -24,7 +30,19 @@ if TYPE_CHECKING:
 
     from .server import Server
 
-LISTS: Final = ("runs", "effects", "steps", "attempts", "events", "leases", "runners", "run_queue", "logs", "commands")
+LISTS: Final = (
+    "runs",
+    "effects",
+    "steps",
+    "attempts",
+    "events",
+    "leases",
+    "runners",
+    "run_queue",
+    "logs",
+    "commands",
+    "resources",
+)
 _USAGE: Final = (
     "%pw                    the server of this kernel\n"
     "%pw runs               a frame; also " + ", ".join(LISTS[1:]) + "\n"
@@ -58,6 +76,29 @@ class WorkflowMagics(Magics):
         module = sys.modules[f"pi_workflows_source_{text_digest(text)[:16]}"]
         self._names().update({key: value for key, value in vars(module).items() if not key.startswith("_")})
         return workflow
+
+    @cell_magic
+    def resource_manager(self, line: str, cell: str) -> ResourceManager:
+        """`%%resource_manager NAME`: define a resource manager whose passes execute the text of this cell.
+
+        As with `%%workflow`, the cell is plain Python that stands alone, and makes one `pw.ResourceManager` of that
+        name; `server.resources.apply("NAME", key, spec)` or `server.apply(manager, …)` sends it along.
+        """
+        name = line.strip()
+        if not name or len(name.split()) != 1:
+            raise UsageError("%%resource_manager NAME: one name, without blanks")
+        text = cell if cell.endswith("\n") else f"{cell}\n"
+        sought = sources.Sought(ResourceManager, "resource manager", f"m = pw.ResourceManager({name!r})")
+        manager = sources.load_kind(text, sought, name=name, filename=f"<resource manager {name}>")
+        if manager.name != name:
+            raise ResourceManagerDefinitionError(
+                f"%%resource_manager {name}: the cell makes the manager {manager.name!r}; give both the same name"
+            )
+        manager.function  # noqa: B018 - raises where there is none
+        cells.register_manager(name, text, manager)
+        module = sys.modules[f"pi_workflows_source_{text_digest(text)[:16]}"]
+        self._names().update({key: value for key, value in vars(module).items() if not key.startswith("_")})
+        return manager
 
     def _names(self) -> dict[str, Any]:
         assert self.shell is not None

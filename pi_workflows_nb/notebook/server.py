@@ -22,13 +22,17 @@ from .file_access import FileAccess
 from .link import Link
 from .origin_session import origin_session
 from .reader import Reader
+from .resources import Resources
 from .run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
+    from pi_workflows_nb.resource_managers.definition import ResourceManager
+
     from .link import Connection
+    from .managed_resource import ManagedResource
 
 MODES: Final = ("headless", "interactive")
 PLACES: Final = {"kernel": "another kernel", "process": "a process of its own", "thread": "this kernel"}
@@ -175,6 +179,24 @@ class Server(FileAccess):
         """
         payload = {"name": name, "project": str(self.project), "value": self._link.value(value)}
         return int((self._link.ask("checkpoint.signal", payload).receipt or {})["answered"])
+
+    # -- managed resources ------------------------------------------------------------------------------------------
+
+    @property
+    def resources(self) -> Resources:
+        """The managed resources of this project: called it is the frame; it has `apply`, `get` and `rebuild_queue`."""
+        return Resources(self._link, self.project, self.home, lambda **filters: self._frame("resources", **filters))
+
+    def apply(
+        self,
+        resource_manager: ResourceManager | str,
+        key: str,
+        spec: Any = None,
+        *,
+        workflows: Iterable[Workflow] = (),
+    ) -> ManagedResource:
+        """Say what is wanted of a managed resource, and give it; see `server.resources.apply`."""
+        return self.resources.apply(resource_manager, key, spec, workflows=workflows)
 
     # -- the server -------------------------------------------------------------------------------------------------
 

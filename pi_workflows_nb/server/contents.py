@@ -190,7 +190,11 @@ def offered(stored: bytes) -> Value:
 
 def read(wish: ContentRead, connection: sqlite3.Connection) -> bytes:
     """The answer to `content.read`: a part of a stored blob. `NotFoundError` without such a blob."""
-    data = blobs.read_part(connection, bytes.fromhex(wish.sha256), wish.offset, PART_BYTES)
+    return part_of(blobs.read_part(connection, bytes.fromhex(wish.sha256), wish.offset, PART_BYTES))
+
+
+def part_of(data: bytes) -> bytes:
+    """A part of a value, as an answer gives it."""
     return b'{"base64":"' + base64.b64encode(data) + b'"}'
 
 

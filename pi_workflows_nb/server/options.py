@@ -12,6 +12,8 @@ from ..workflows.nodes import DEFAULT_TIMEOUT
 
 OVERDUE_SECONDS: Final = 5.0
 LOADING_SECONDS: Final = DEFAULT_TIMEOUT
+MAX_PASSES: Final = 4
+"""Passes over managed resources at once."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Options:
 
     `run_ahead` is the number of unanswered compute steps a runner may be ahead; `run_lease_ms` how long a claim on a
     run lasts without renewal; `overdue_seconds` how long after a node's deadline a silent runner is given up;
-    `loading_seconds` how long a runner may take to load its source, as long as a node by default.
+    `loading_seconds` how long a runner may take to load its source, as long as a node by default;
+    `max_passes` how many managed resources are looked at at once.
     """
 
     max_runners: int
@@ -28,6 +31,7 @@ class Options:
     run_ahead: int = RUN_AHEAD_STEPS
     in_kernel: bool = False
     run_lease_ms: int = RUN_LEASE_MS
+    max_passes: int = MAX_PASSES
     overdue_seconds: float = OVERDUE_SECONDS
     loading_seconds: float = LOADING_SECONDS
 
@@ -39,6 +43,7 @@ class Options:
             preload=tuple(given["preload"]),
             run_ahead=given["runAhead"],
             in_kernel=in_kernel,
+            max_passes=given.get("maxPasses", MAX_PASSES),
             run_lease_ms=given.get("runLeaseMs", RUN_LEASE_MS),
             overdue_seconds=given.get("overdueSeconds", OVERDUE_SECONDS),
             loading_seconds=given.get("loadingSeconds", LOADING_SECONDS),

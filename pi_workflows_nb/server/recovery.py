@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..state import clock_set, runners, transitions_recovery
+from ..resource_managers import passes
+from ..state import clock_set, resource_recovery, runners, transitions_recovery
 from . import logs, processes
 from .committer import Transaction
 
@@ -29,6 +30,8 @@ async def recover(server: WorkflowServer) -> None:
         for one in left
         for pid, identity in runners.children(connection, one.runner_epoch)
     ]
+    claimed = resource_recovery.abandoned(connection, passes.OWNER)
+    gone += [processes.Leftover(None, None, one.reconcile_id) for one in claimed if one.reconcile_id is not None]
     await asyncio.to_thread(processes.end_all_leftovers, gone)
     for leftover in left:
         logs.attribute(server.logs / f"{leftover.runner_epoch}.log", active.get(leftover.run_id))
@@ -39,6 +42,10 @@ async def recover(server: WorkflowServer) -> None:
         for leftover in left:
             runners.record_exit(cursor, leftover.runner_epoch, "orphaned", None, None, None, now)
         transaction.changed |= transitions_recovery.recover(cursor, now)
+        for resource in claimed:
+            resource_recovery.release(cursor, resource, now)
+        for run_id in server.child_runs.load(cursor):
+            server.child_runs.tell(transaction, run_id)
 
     await server.committer.submit(settle)
     for path in server.transfers.glob("*"):

@@ -7,7 +7,6 @@ import base64
 import contextlib
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,12 +33,13 @@ from ..workflows import discovery, sources
 from . import answers, inspecting
 from .committer import Transaction
 from .contents import Transfers
+from .receipts import Receipt
+from .resource_requests import ResourceRequests, recover_effect
 
 if TYPE_CHECKING:
     from .server import WorkflowServer
 
 _SESSIONS: Final = "the sessions of notebooks are not served by this version"
-_MANAGERS: Final = "resource managers are not served by this version"
 _STATE: Final = "it is not served by this version; server.verify() and a copy of the stopped file do for now"
 NOT_YET: Final = {
     "run.changeSettings": "settings are not served by this version",
@@ -54,11 +54,6 @@ NOT_YET: Final = {
     "session.record": _SESSIONS,
     "channel.reload": "channels of the original are shown, not served",
     "channel.recover": "channels of the original are shown, not served",
-    "resourceManager.list": _MANAGERS,
-    "resourceManager.get": _MANAGERS,
-    "resourceManager.apply": _MANAGERS,
-    "resourceManager.reconcile": _MANAGERS,
-    "resourceManager.delete": _MANAGERS,
     "state.backup": _STATE,
     "state.prune": _STATE,
 }
@@ -71,16 +66,6 @@ _OUTCOMES: Final[list[tuple[type[PiWorkflowsError], ClientOutcome]]] = [
     (StaleClaimError, "claimLost"),
     (StateUnavailableError, "unavailable"),
 ]
-
-
-@dataclass
-class Receipt:
-    """What a command gave: its receipt, and the run and revision it is about."""
-
-    receipt: dict[str, Any]
-    run_id: str | None = None
-    revision: int | None = None
-    adopted: bool = False
 
 
 class Requests:
@@ -104,6 +89,7 @@ class Requests:
             "server.status": self._server_status,
             "server.stop": self._stop,
             "content.read": self._content,
+            **ResourceRequests(server, transfers, self._command, self._fingerprint, self._earlier).operations,
         }
 
     async def handle(self, request: Request) -> Response:
@@ -381,6 +367,9 @@ class Requests:
             raise WorkflowInputError("external_ref is a text that names what was made outside")
 
         def recover(transaction: Transaction) -> Receipt:
+            of_resource = recover_effect(transaction, effect_id, action, external_ref)
+            if of_resource is not None:
+                return of_resource
             cursor, now = transaction.sql(), transaction.now
             effect = run_effects.read(cursor, effect_id)
             run_effects.recover(cursor, effect, action, external_ref, now)
@@ -397,6 +386,7 @@ class Requests:
         given = await self._command(request, self._fingerprint(request), recover)
         if given.run_id is not None:
             self._server.wake(given.run_id)
+        self._server.reconciling.wake()
         return given
 
     # -- the server ---------------------------------------------------------------------------------------------------
@@ -464,6 +454,8 @@ def _is_value(value: Any) -> bool:
 def _stored_operation(operation: str) -> str:
     if operation == "checkpoint.signal":
         return "checkpoint.answer"
+    if operation == "resourceManager.rebuildQueue":
+        return "resourceManager.reconcile"
     return "channel.recover" if operation.startswith("effect.") else operation
 
 

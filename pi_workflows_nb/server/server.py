@@ -23,6 +23,7 @@ from ..wire.sockets import socket_path
 from ..workflows import sources
 from . import launch as launching
 from . import ownership, recovery
+from .child_runs import ChildRuns
 from .clock import LATE_SECONDS, Clock, Drift, Lateness, SystemClock
 from .committer import Committer, Transaction
 from .courtesy import Courtesy
@@ -34,6 +35,7 @@ from .nursery import Nursery, NurseryEndedError
 from .options import Options
 from .processes import ProcessRegistry
 from .ready_queue import ReadyQueue
+from .reconciling import Reconciling
 from .subscriptions import Subscriptions
 from .upkeep import Upkeep
 from .workflow_runner_supervisor import WorkflowRunnerSupervisor
@@ -77,6 +79,8 @@ class WorkflowServer:
         self.listener = Listener(self, socket_path(path, home))
         self._tasks: set[asyncio.Task[Any]] = set()
         self.subscriptions = Subscriptions(self.view, self.clock)
+        self.reconciling = Reconciling(self)
+        self.child_runs = ChildRuns(self)
         self._verified: set[str] = set()
         self._switch_interval: float | None = None
 
@@ -126,7 +130,9 @@ class WorkflowServer:
         self.farewell = "stopped"
         self.serving.set()
         self._ready.load(self.database.connection)
+        self.reconciling.load()
         self._spawn_task(self._schedule())
+        self._spawn_task(self.reconciling.run())
         self._spawn_task(Upkeep(self).run())
 
     async def _own(self) -> None:
@@ -157,12 +163,14 @@ class WorkflowServer:
         self._stopping = True
         self.farewell = farewell
         self._wake.set()
+        self.reconciling.wake()
         self.listener.close_door()
         for supervisor in list(self.supervisors.values()):
             if supervisor is not None:
                 supervisor.stop("cancelled")
+        self.reconciling.stop("cancelled")
         give_up = self.clock.monotonic() + 5
-        while self.supervisors and self.clock.monotonic() < give_up:  # noqa: ASYNC110 - a dictionary that empties is no event
+        while (self.supervisors or self.reconciling.passes) and self.clock.monotonic() < give_up:  # noqa: ASYNC110 - a dictionary that empties is no event
             await asyncio.sleep(0.01)
         for task in list(self._tasks):
             if task is not asyncio.current_task():
@@ -257,6 +265,7 @@ class WorkflowServer:
             for supervisor in list(self.supervisors.values()):
                 if supervisor is not None:
                     supervisor.kill("claimLost")
+            self.reconciling.kill("claimLost")
             self._spawn_task(self.stop("lost"))
 
     # -- scheduling ---------------------------------------------------------------------------------------------------
@@ -287,7 +296,7 @@ class WorkflowServer:
 
     def _launch(self, run_id: str) -> None:
         self.supervisors[run_id] = None
-        self._quicken()
+        self.quicken()
 
         def done(launch: Launch | None, error: BaseException | None) -> None:
             if launch is None or self._stopping:
@@ -354,7 +363,7 @@ class WorkflowServer:
             del self.supervisors[run_id]
         if not self._stopping:
             self.wake(run_id)
-            self._slow_down()
+            self.slow_down()
 
     def run_ended(self, run_id: str) -> None:
         """A run's end, or its wait for an answer, is on disk: its runner holds no place any more."""
@@ -367,13 +376,15 @@ class WorkflowServer:
         if self.supervisors.get(supervisor.launch.run_id) is supervisor:
             supervisor.stop("exited" if supervisor.progress.exiting else "cancelled")
 
-    def _quicken(self) -> None:
+    def quicken(self) -> None:
+        """Let this thread run more often: there is work."""
         if self.options.in_kernel and self._switch_interval is None:
             self._switch_interval = sys.getswitchinterval()
             sys.setswitchinterval(SWITCH_SECONDS)
 
-    def _slow_down(self) -> None:
-        if not self.supervisors:
+    def slow_down(self) -> None:
+        """Undo that when nothing runs any more."""
+        if not self.supervisors and not self.reconciling.passes:
             self._restore_switch_interval()
 
     def _restore_switch_interval(self) -> None:
@@ -389,6 +400,7 @@ class WorkflowServer:
             if run_id not in self.supervisors:
                 self.wake(run_id)
         self.subscriptions.changed(run_ids)
+        self.child_runs.changed(run_ids)
 
     def view(self, run_id: str) -> dict[str, Any] | None:
         """The live view of a run, or None where there is no such run."""

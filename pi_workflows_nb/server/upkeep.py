@@ -43,6 +43,8 @@ class Upkeep:
                 for supervisor in self._server.supervisors.values():
                     if supervisor is not None:
                         logs.cap(supervisor.log_path)
+                for one in self._server.reconciling.passes.values():
+                    logs.cap(one.log_path)
                 if self._server.lateness.now < LATE_SECONDS:
                     # After a pause of this thread the runners' messages are read first, in the next rounds.
                     self._check_deadlines()
@@ -87,7 +89,8 @@ class Upkeep:
     def _checkpoint_when_idle(self) -> None:
         commits = self._server.committer.counters.commits
         new = commits - self._checkpointed
-        if new == 0 or (self._server.supervisors and new < self._checkpoint_every):
+        busy = self._server.supervisors or self._server.reconciling.passes
+        if new == 0 or (busy and new < self._checkpoint_every):
             return
         try:
             pages, _ = self._server.database.checkpoint()
