@@ -10,7 +10,7 @@ from pi_workflows_nb.wire.errors import NotFoundError, PiWorkflowsError
 from . import wording
 from .effect import Effect
 from .frame_definitions import FRAMES
-from .frame_methods import FileFrames
+from .resource_frame_methods import ResourceFrames
 from .run import Run
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .reader import Reader
 
 
-class FileAccess(FileFrames):
+class FileAccess(ResourceFrames):
     """Frames, queries, runs and effects of one state file."""
 
     _link: Link

@@ -22,6 +22,7 @@ class Filters:
     tag: str | None = None
     text: str | None = None
     aggregate: Words | None = None
+    resource_manager: Words | None = None
     since: Moment | None = None
     until: Moment | None = None
     project: str | None = None

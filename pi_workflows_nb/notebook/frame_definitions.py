@@ -6,10 +6,11 @@ Names of columns follow the words of the system where the file keeps older ones 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
-from .columns import Column, Kind
+from . import resource_frame_definitions
+from .columns import Column
+from .frame_shape import Frame, Payload, blob, many, state
 
 RUN_STATUS: Final = ("queued", "running", "waiting", "completed", "failed", "timed_out", "cancelled")
 QUEUE_STATUS: Final = ("queued", "starting", "running", "parked", "done", "failed", "cancelled")
@@ -58,63 +59,6 @@ PROJECT_AGGREGATES: Final = """
 """
 
 
-@dataclass(frozen=True)
-class Payload:
-    """A column whose values stand in blobs, and the join that finds them."""
-
-    column: Column
-    join: str = ""
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One kind of frame.
-
-    `run`, `project` and `aggregate` are the expressions that the filters of these names compare, `project` over the id
-    of a project; empty where the filter has no meaning. `time` is the column for `since` and `until`. `payloads` are
-    fetched on request.
-    """
-
-    name: str
-    about: str
-    source: str
-    columns: tuple[Column, ...]
-    index: tuple[str, ...]
-    order: str
-    run: str = ""
-    project: str = ""
-    aggregate: str = ""
-    status: str = ""
-    workflow: str = ""
-    node: str = ""
-    time: str = ""
-    payloads: tuple[Payload, ...] = ()
-    search: tuple[str, ...] = field(default=())
-
-    def column(self, name: str) -> Column | None:
-        """The column of that name."""
-        return next((column for column in self.columns if column.name == name), None)
-
-    @property
-    def view(self) -> str:
-        """The temporary view of the same columns for SQL users."""
-        columns = ", ".join(f"{column.plain} AS {column.name}" for column in self.columns)
-        return f"CREATE TEMP VIEW {self.name}_v AS SELECT {columns} FROM {self.source}"
-
-
-def _many(kind: Kind, *names: str, of: str = "") -> tuple[Column, ...]:
-    return tuple(Column(name, kind, f"{of}.{name}" if of else name) for name in names)
-
-
-def _state(name: str, sql: str, words: tuple[str, ...], older: dict[str, str] | None = None) -> Column:
-    return Column(name, "state", sql, words, older or {})
-
-
-def _blob(name: str, kind: Kind, digest: str) -> Payload:
-    alias = f"blob_{name}"
-    return Payload(Column(name, kind, f"{alias}.content"), f" LEFT JOIN blobs {alias} ON {alias}.blob_hash = {digest}")
-
-
 _ENDED: Final = "r.status IN ('completed', 'failed', 'timed_out', 'cancelled')"
 _RUN_PROJECT: Final = "{run} IN (SELECT run_id FROM runs WHERE project_id = ?)"
 
@@ -133,8 +77,8 @@ _EVERY: Final = (
             Column("run_id", "text", "r.run_id"),
             Column("workflow", "text", "d.workflow_name"),
             Column("title", "text", "r.title"),
-            _state("status", "r.status", RUN_STATUS),
-            _state("queue_status", "q.status", QUEUE_STATUS),
+            state("status", "r.status", RUN_STATUS),
+            state("queue_status", "q.status", QUEUE_STATUS),
             Column("paused", "flag", "r.paused"),
             Column("status_detail", "text", "r.status_detail"),
             Column("steps", "count", "(SELECT max(step_index) + 1 FROM run_steps s WHERE s.run_id = r.run_id)"),
@@ -150,7 +94,7 @@ _EVERY: Final = (
                 "(SELECT group_concat(t.value, ', ') FROM blobs o, json_each(CAST(o.content AS TEXT), '$.tags') t"
                 " WHERE o.blob_hash = r.launch_options_hash)",
             ),
-            _state("mode", "n.execution_mode", ("interactive", "headless")),
+            state("mode", "n.execution_mode", ("interactive", "headless")),
             Column("session_id", "text", "CASE n.execution_mode WHEN 'interactive' THEN n.origin_session_id END"),
             Column("project_id", "text", "r.project_id"),
             Column(
@@ -160,7 +104,7 @@ _EVERY: Final = (
             ),
             Column("parent_run_id", "text", "r.parent_run_id"),
             Column("root_run_id", "text", "r.root_run_id"),
-            _state("lineage", "r.lineage_kind", ("continuation", "restart")),
+            state("lineage", "r.lineage_kind", ("continuation", "restart")),
             Column("restart_number", "count", "r.restart_number"),
             Column("definition_digest", "digest", "r.definition_digest"),
             Column("workflow_source", "text", "r.workflow_ref"),
@@ -173,10 +117,10 @@ _EVERY: Final = (
         workflow="d.workflow_name",
         time="created_at",
         payloads=(
-            _blob("input", "json", "r.input_hash"),
-            _blob("output", "json", "r.final_output_hash"),
-            _blob("error", "message", "r.error_hash"),
-            _blob("launch_options", "json", "r.launch_options_hash"),
+            blob("input", "json", "r.input_hash"),
+            blob("output", "json", "r.final_output_hash"),
+            blob("error", "message", "r.error_hash"),
+            blob("launch_options", "json", "r.launch_options_hash"),
         ),
         search=("r.run_id", "d.workflow_name", "r.title"),
     ),
@@ -190,7 +134,7 @@ _EVERY: Final = (
             Column("step", "count", "s.step_index"),
             Column("node_id", "text", "a.node_id"),
             Column("node_type", "text", "a.node_type"),
-            _state("outcome", "a.status", OUTCOME, {"completed": "ok"}),
+            state("outcome", "a.status", OUTCOME, {"completed": "ok"}),
             Column("attempt_number", "count", "a.attempt_number"),
             Column("started_at", "time", "a.started_at"),
             Column("finished_at", "time", "a.finished_at"),
@@ -207,8 +151,8 @@ _EVERY: Final = (
         node="a.node_id",
         time="started_at",
         payloads=(
-            _blob("output", "json", "coalesce(s.output_override_hash, a.output_hash)"),
-            _blob("error", "message", "a.error_hash"),
+            blob("output", "json", "coalesce(s.output_override_hash, a.output_hash)"),
+            blob("error", "message", "a.error_hash"),
         ),
     ),
     Frame(
@@ -216,16 +160,16 @@ _EVERY: Final = (
         about="node_attempts; one row for each execution of a node, oldest first",
         source="node_attempts a",
         columns=(
-            *_many("text", "attempt_id", "run_id", "node_id", of="a"),
+            *many("text", "attempt_id", "run_id", "node_id", of="a"),
             Column("attempt_number", "count", "a.attempt_number"),
             Column("node_type", "text", "a.node_type"),
-            _state("status", "a.status", ATTEMPT_STATUS),
-            *_many("time", "started_at", "deadline_at", "finished_at", of="a"),
+            state("status", "a.status", ATTEMPT_STATUS),
+            *many("time", "started_at", "deadline_at", "finished_at", of="a"),
             Column("duration", "duration", "a.finished_at - a.started_at"),
             Column("output_digest", "digest", "a.output_hash"),
             Column("settings_scope_id", "text", "a.settings_scope_id"),
             Column("settings_change_number", "count", "a.settings_change_number"),
-            *_many("time", "created_at", "updated_at", of="a"),
+            *many("time", "created_at", "updated_at", of="a"),
         ),
         index=("attempt_id",),
         order="a.created_at, a.rowid",
@@ -235,10 +179,10 @@ _EVERY: Final = (
         node="a.node_id",
         time="started_at",
         payloads=(
-            _blob("prompt", "content", "a.prompt_hash"),
-            _blob("output", "json", "a.output_hash"),
-            _blob("receipt", "json", "a.receipt_hash"),
-            _blob("error", "message", "a.error_hash"),
+            blob("prompt", "content", "a.prompt_hash"),
+            blob("output", "json", "a.output_hash"),
+            blob("receipt", "json", "a.receipt_hash"),
+            blob("error", "message", "a.error_hash"),
         ),
     ),
     Frame(
@@ -248,7 +192,7 @@ _EVERY: Final = (
         columns=(
             Column("event_id", "text", "e.event_id"),
             Column("event_seq", "count", "e.event_seq"),
-            _state(
+            state(
                 "aggregate_type",
                 "substr(e.resource_id, 1, instr(e.resource_id, '-') - 1)",
                 AGGREGATE,
@@ -257,7 +201,7 @@ _EVERY: Final = (
             Column("aggregate_id", "text", "e.resource_id"),
             Column("revision", "count", "e.resource_revision"),
             Column("event_type", "text", "e.event_type"),
-            _state("actor_type", "e.actor_type", ACTOR, _OLDER_ACTORS),
+            state("actor_type", "e.actor_type", ACTOR, _OLDER_ACTORS),
             Column("actor_id", "text", "e.actor_id"),
             Column("lease_generation", "count", "e.lease_generation"),
             Column("recorded_at", "time", "e.recorded_at"),
@@ -266,7 +210,7 @@ _EVERY: Final = (
         order="e.event_seq",
         aggregate="e.resource_id",
         time="recorded_at",
-        payloads=(_blob("payload", "json", "e.payload_hash"),),
+        payloads=(blob("payload", "json", "e.payload_hash"),),
     ),
     Frame(
         name="effects",
@@ -275,12 +219,12 @@ _EVERY: Final = (
         columns=(
             Column("effect_id", "text", "e.effect_id"),
             Column("run_id", "text", "r.run_id"),
-            *_many("text", "effect_type", "idempotency_key", of="e"),
-            _state("status", "e.status", EFFECT_STATUS),
+            *many("text", "effect_type", "idempotency_key", of="e"),
+            state("status", "e.status", EFFECT_STATUS),
             Column("attempt_count", "count", "e.attempt_count"),
             Column("external_ref", "text", "e.external_ref"),
-            *_many("time", "next_attempt_at", "created_at", "updated_at", "settled_at", of="e"),
-            _state("owner_scope", "e.owner_scope", SCOPE, _OLDER_AGGREGATES),
+            *many("time", "next_attempt_at", "created_at", "updated_at", "settled_at", of="e"),
+            state("owner_scope", "e.owner_scope", SCOPE, _OLDER_AGGREGATES),
             Column("source_aggregate_id", "text", "e.source_resource_id"),
             Column("source_revision", "count", "e.source_revision"),
             Column("aggregate_id", "text", "e.resource_id"),
@@ -292,9 +236,9 @@ _EVERY: Final = (
         status="status",
         time="created_at",
         payloads=(
-            _blob("request", "json", "e.payload_hash"),
-            _blob("result", "json", "e.result_hash"),
-            _blob("error", "message", "e.error_hash"),
+            blob("request", "json", "e.payload_hash"),
+            blob("result", "json", "e.result_hash"),
+            blob("error", "message", "e.error_hash"),
         ),
     ),
     Frame(
@@ -306,8 +250,8 @@ _EVERY: Final = (
             Column("effect_id", "text", "t.effect_id"),
             Column("attempt_number", "count", "t.attempt_number"),
             Column("run_id", "text", "r.run_id"),
-            _state("outcome", "t.outcome", EFFECT_OUTCOME),
-            *_many("time", "started_at", "finished_at", of="t"),
+            state("outcome", "t.outcome", EFFECT_OUTCOME),
+            *many("time", "started_at", "finished_at", of="t"),
             Column("duration", "duration", "t.finished_at - t.started_at"),
             Column("owner_id", "text", "t.owner_id"),
             Column("lease_generation", "count", "t.lease_generation"),
@@ -319,8 +263,8 @@ _EVERY: Final = (
         status="outcome",
         time="started_at",
         payloads=(
-            _blob("result", "json", "t.result_hash"),
-            _blob("error", "message", "t.error_hash"),
+            blob("result", "json", "t.result_hash"),
+            blob("error", "message", "t.error_hash"),
         ),
     ),
     Frame(
@@ -329,14 +273,14 @@ _EVERY: Final = (
         source="leases l JOIN resources g USING (resource_id)",
         columns=(
             Column("aggregate_id", "text", "l.resource_id"),
-            _state("aggregate_type", "g.resource_type", AGGREGATE, _OLDER_AGGREGATES),
+            state("aggregate_type", "g.resource_type", AGGREGATE, _OLDER_AGGREGATES),
             Column("aggregate_key", "text", "g.aggregate_key"),
             Column("revision", "count", "g.revision"),
             Column("generation", "count", "l.generation"),
             Column("held", "flag", "l.owner_type IS NOT NULL"),
-            _state("owner_type", "l.owner_type", OWNER, _OLDER_ACTORS),
+            state("owner_type", "l.owner_type", OWNER, _OLDER_ACTORS),
             Column("owner_id", "text", "l.owner_id"),
-            *_many("time", "acquired_at", "heartbeat_at", "expires_at", of="l"),
+            *many("time", "acquired_at", "heartbeat_at", "expires_at", of="l"),
         ),
         index=("aggregate_id",),
         order="g.created_at, l.rowid",
@@ -352,9 +296,9 @@ _EVERY: Final = (
             Column("run_id", "text", "w.run_id"),
             Column("generation", "count", "w.generation"),
             Column("server_epoch", "count", "w.host_epoch"),
-            _state("status", "w.status", RUNNER_STATUS),
+            state("status", "w.status", RUNNER_STATUS),
             Column("pid", "count", "w.pid"),
-            *_many("time", "started_at", "ready_at", "finished_at", of="w"),
+            *many("time", "started_at", "ready_at", "finished_at", of="w"),
             Column("duration", "duration", "w.finished_at - w.started_at"),
             Column("exit_code", "count", "w.exit_code"),
             Column("signal", "text", "w.signal"),
@@ -367,8 +311,8 @@ _EVERY: Final = (
         status="status",
         time="started_at",
         payloads=(
-            _blob("envelope", "json", "w.launch_envelope_hash"),
-            _blob("diagnostic", "content", "w.diagnostic_hash"),
+            blob("envelope", "json", "w.launch_envelope_hash"),
+            blob("diagnostic", "content", "w.diagnostic_hash"),
         ),
     ),
     Frame(
@@ -377,11 +321,11 @@ _EVERY: Final = (
         source="run_queue q LEFT JOIN run_bindings n USING (run_id)",
         columns=(
             Column("run_id", "text", "q.run_id"),
-            _state("status", "q.status", QUEUE_STATUS),
+            state("status", "q.status", QUEUE_STATUS),
             Column("available_at", "time", "q.available_at"),
             Column("consecutive_errors", "count", "q.consecutive_errors"),
             Column("error_code", "text", "q.error_code"),
-            *_many("time", "created_at", "updated_at", "started_at", "finished_at", of="q"),
+            *many("time", "created_at", "updated_at", "started_at", "finished_at", of="q"),
             Column("session_id", "text", "CASE n.execution_mode WHEN 'interactive' THEN q.origin_session_id END"),
             Column("affinity_server_id", "text", "q.affinity_runner_id"),
         ),
@@ -391,7 +335,7 @@ _EVERY: Final = (
         project=_of_run("q.run_id"),
         status="status",
         time="created_at",
-        payloads=(_blob("error", "message", "q.error_hash"),),
+        payloads=(blob("error", "message", "q.error_hash"),),
     ),
     Frame(
         name="blobs",
@@ -421,11 +365,11 @@ _EVERY: Final = (
         about="host_commands; the receipt of every command that changed something, oldest first",
         source="host_commands c",
         columns=(
-            *_many("text", "request_id", "client_id", "operation", "idempotency_key", "run_id", of="c"),
+            *many("text", "request_id", "client_id", "operation", "idempotency_key", "run_id", of="c"),
             Column("revision", "count", "c.accepted_revision"),
-            _state("outcome", "c.outcome", COMMAND_OUTCOME),
+            state("outcome", "c.outcome", COMMAND_OUTCOME),
             Column("server_epoch", "count", "c.host_epoch"),
-            *_many("time", "created_at", "completed_at", of="c"),
+            *many("time", "created_at", "completed_at", of="c"),
         ),
         index=("request_id",),
         order="c.created_at, c.rowid",
@@ -434,8 +378,8 @@ _EVERY: Final = (
         status="outcome",
         time="created_at",
         payloads=(
-            _blob("receipt", "json", "c.receipt_hash"),
-            _blob("error", "message", "c.error_hash"),
+            blob("receipt", "json", "c.receipt_hash"),
+            blob("error", "message", "c.error_hash"),
         ),
     ),
     Frame(
@@ -454,7 +398,7 @@ _EVERY: Final = (
         project="d.definition_digest IN (SELECT definition_digest FROM runs WHERE project_id = ?)",
         workflow="d.workflow_name",
         time="created_at",
-        payloads=(_blob("snapshot", "json", "d.definition_hash"),),
+        payloads=(blob("snapshot", "json", "d.definition_hash"),),
     ),
     Frame(
         name="projects",
@@ -472,4 +416,4 @@ _EVERY: Final = (
     ),
 )
 
-FRAMES: Final = {frame.name: frame for frame in _EVERY}
+FRAMES: Final = {frame.name: frame for frame in (*_EVERY, *resource_frame_definitions.EVERY)}

@@ -19,7 +19,8 @@ from . import arrays
 from .arrays import CHUNK_ROWS
 from .columns import Column
 from .filters import Filters, Moment, Words
-from .frame_definitions import FRAMES, PROJECT_AGGREGATES, Frame
+from .frame_definitions import FRAMES, PROJECT_AGGREGATES
+from .frame_shape import Frame
 
 if TYPE_CHECKING:
     import sqlite3
@@ -127,6 +128,9 @@ def conditions(frame: Frame, filters: Filters) -> tuple[list[str], list[Any]]:
     if filters.node is not None:
         names = listed(filters.node)
         add(f"{_needed(frame, 'node', frame.node)} IN ({marks(names)})", *names)
+    if filters.resource_manager is not None:
+        names = listed(filters.resource_manager)
+        add(f"{_needed(frame, 'resource_manager', frame.manager)} IN ({marks(names)})", *names)
     if filters.tag is not None:
         add(_TAGGED.format(run=_needed(frame, "tag", frame.run)), filters.tag)
     if filters.aggregate is not None:

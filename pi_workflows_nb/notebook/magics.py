@@ -42,6 +42,9 @@ LISTS: Final = (
     "logs",
     "commands",
     "resources",
+    "conditions",
+    "resource_queue",
+    "child_workflows",
 )
 _USAGE: Final = (
     "%pw                    the server of this kernel\n"

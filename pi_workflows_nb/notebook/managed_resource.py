@@ -231,9 +231,7 @@ class ManagedResource:
             ("errors in a row", queue[1] or None),
             ("last error", message(queue[2])),
         ]
-        state = "deleting" if found.deletion_timestamp is not None else "reconciling" if queue[3] else "at rest"
-        if queue[3] is None and queue[0] is not None:
-            state = "queued"
+        state = "reconciling" if queue[3] else "settled" if queue[0] is None else "queued"
         return state, [(name, value) for name, value in facts if value not in (None, "")]
 
     def __repr__(self) -> str:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     import os
     from types import TracebackType
 
+    import pandas as pd
+
+    from .filters import Moment, Words
+
 
 def open_state(path: str | os.PathLike[str]) -> State:
     """Open a state file to be read, live or at rest, one of this system or of the original one.
@@ -35,6 +39,40 @@ class State(FileAccess):
     def path(self) -> str:
         """The file's real path."""
         return str(self._link.reader.path)
+
+    def resources(
+        self,
+        *,
+        resource_manager: Words | None = None,
+        status: Words | None = None,
+        text: str | None = None,
+        aggregate: Words | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        project: str | None = None,
+        order: Words | None = None,
+        limit: int | None = None,
+        payloads: bool = False,
+    ) -> pd.DataFrame:
+        """One row a managed resource, by manager and key; index `uid`.
+
+        From the tables controller_resources, resources, leases and controller_queue. `status` compares the column
+        `state`: settled, queued or reconciling; `ready` is the condition of that name; `text` is searched in manager,
+        key and uid. `payloads` adds spec, status (as stored) and error.
+        """
+        return self._frame(
+            "resources",
+            payloads=payloads,
+            resource_manager=resource_manager,
+            status=status,
+            text=text,
+            aggregate=aggregate,
+            since=since,
+            until=until,
+            project=project,
+            order=order,
+            limit=limit,
+        )
 
     def close(self) -> None:
         """Close what `db` opened; frames can still be asked for."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pi_workflows_nb.workflows.definition import Workflow
 
+    from .filters import Moment, Words
     from .link import Link
 
 
@@ -34,9 +35,39 @@ class Resources:
         self._home = home
         self._frame = frame
 
-    def __call__(self, **filters: Any) -> pd.DataFrame:
-        """The frame of managed resources, one row each; filters by keyword as on a file opened to be read."""
-        return self._frame(**filters)
+    def __call__(
+        self,
+        *,
+        resource_manager: Words | None = None,
+        status: Words | None = None,
+        text: str | None = None,
+        aggregate: Words | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        project: str | None = None,
+        order: Words | None = None,
+        limit: int | None = None,
+        payloads: bool = False,
+    ) -> pd.DataFrame:
+        """One row a managed resource, by manager and key; index `uid`.
+
+        From the tables controller_resources, resources, leases and controller_queue. `status` compares the column
+        `state`: settled, queued or reconciling; `ready` is the condition of that name; `text` is searched in manager,
+        key and uid. `payloads` adds spec, status (as stored) and error.
+        """
+        return self._frame(
+            "resources",
+            payloads=payloads,
+            resource_manager=resource_manager,
+            status=status,
+            text=text,
+            aggregate=aggregate,
+            since=since,
+            until=until,
+            project=project,
+            order=order,
+            limit=limit,
+        )
 
     def apply(
         self,

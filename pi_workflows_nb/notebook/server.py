@@ -185,7 +185,7 @@ class Server(FileAccess):
     @property
     def resources(self) -> Resources:
         """The managed resources of this project: called it is the frame; it has `apply`, `get` and `rebuild_queue`."""
-        return Resources(self._link, self.project, self.home, lambda **filters: self._frame("resources", **filters))
+        return Resources(self._link, self.project, self.home, self._frame)
 
     def apply(
         self,

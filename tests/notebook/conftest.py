@@ -12,8 +12,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from pi_workflows_nb.resource_managers.store import SqliteResourceManagerStore
 from pi_workflows_nb.state.database import Database
 from pi_workflows_nb.wire import canonical_json, identities
+from pi_workflows_nb.wire.resource_status import Condition
 
 T0 = 1_767_225_600_000
 SECOND = 1_000
@@ -343,6 +345,31 @@ def fill(rows: Rows) -> None:
         rows.attempt("run-waits", "ask", step=0, at=T0 + 51 * SECOND, output={"ask": "?"}, kind="checkpoint")
 
 
+def fill_resources(rows: Rows) -> None:
+    """One that is settled, one that is worked on, one whose pass has failed, one that nobody has looked at."""
+    store = SqliteResourceManagerStore(rows.database, "/srv/alpha", clock=lambda: T0)
+    for key in ("settled", "worked on", "failed"):
+        store.put_resource("folder", key, {"path": key}, initial_status={"phase": "new"})
+        claim = store.claim_next(["folder"], "owner", 120_000)
+        assert claim is not None
+        if key == "failed":
+            store.requeue_claim(claim, T0 + SECOND, "ValueError: <b>no</b>")
+            continue
+        resource = store.get_resource("folder", key)
+        assert resource is not None
+        store.reserve_workflow(resource.uid, "first", claim, workflow="triage", input_fingerprint=bytes(32))
+        seen = resource.status.patched(
+            generation=1,
+            now=T0,
+            conditions=[Condition("Ready", key == "settled", "Looked", "<b>at</b>")],
+            resource_manager_status={"phase": "seen"},
+        )
+        store.update_status("folder", key, claim, seen, expected_resource_version=claim.resource_version)
+        if key == "settled":
+            store.settle_claim(claim)
+    store.put_resource("ticket", "new", None)
+
+
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
     path = tmp_path / "empty.sqlite"
@@ -357,6 +384,14 @@ def filled(tmp_path: Path) -> Path:
     with closing(Rows(path)) as rows:
         fill(rows)
     return path
+
+
+@pytest.fixture
+def everything(filled: Path) -> Path:
+    """The filled file, and managed resources in it."""
+    with closing(Rows(filled)) as rows:
+        fill_resources(rows)
+    return filled
 
 
 TRIAGE = """

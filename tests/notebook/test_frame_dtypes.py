@@ -29,8 +29,8 @@ def read(path, name, **filters):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_columns_and_dtypes_are_those_of_the_definition(name, filled):
-    frame = read(filled, name).reset_index()
+def test_columns_and_dtypes_are_those_of_the_definition(name, everything):
+    frame = read(everything, name).reset_index()
     definition = FRAMES[name]
     assert list(frame.columns) == list(dict.fromkeys([*definition.index, *(c.name for c in definition.columns)]))
     for column in definition.columns:
@@ -38,8 +38,8 @@ def test_columns_and_dtypes_are_those_of_the_definition(name, filled):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_emptyframe_has_the_same_columns_and_dtypes(name, filled, empty):
-    full, nothing = read(filled, name), read(empty, name)
+def test_an_emptyframe_has_the_same_columns_and_dtypes(name, everything, empty):
+    full, nothing = read(everything, name), read(empty, name)
     assert len(full) > 0
     assert len(nothing) == 0
     assert list(full.columns) == list(nothing.columns)
@@ -50,18 +50,18 @@ def test_an_emptyframe_has_the_same_columns_and_dtypes(name, filled, empty):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if FRAMES[name].payloads])
-def test_payload_columns_come_on_request(name, filled, empty):
+def test_payload_columns_come_on_request(name, everything, empty):
     extra = [payload.column.name for payload in FRAMES[name].payloads]
-    full = read(filled, name, payloads=True)
-    assert not set(extra) & set(read(filled, name).columns)
+    full = read(everything, name, payloads=True)
+    assert not set(extra) & set(read(everything, name).columns)
     assert list(full.columns)[-len(extra) :] == extra
     nothing = read(empty, name, payloads=True)
     assert (full.dtypes == nothing.dtypes).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_source_of_a_frame_is_told(name, filled):
-    frame = read(filled, name)
+def test_the_source_of_a_frame_is_told(name, everything):
+    frame = read(everything, name)
     assert FRAMES[name].about in frame.attrs["source"]
     assert "SELECT" in frame.attrs["source"]
 

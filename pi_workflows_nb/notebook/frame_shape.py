@@ -1,0 +1,68 @@
+"""What a kind of frame is made of: a source in the file, columns, an index, and what filters compare with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .columns import Column, Kind
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A column whose values stand in blobs, and the join that finds them."""
+
+    column: Column
+    join: str = ""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One kind of frame.
+
+    `run`, `project` and `aggregate` are the expressions that the filters of these names compare, `project` over the id
+    of a project, and `manager` the name of a resource manager; empty where the filter has no meaning. `time` is the
+    column for `since` and `until`. `payloads` are fetched on request.
+    """
+
+    name: str
+    about: str
+    source: str
+    columns: tuple[Column, ...]
+    index: tuple[str, ...]
+    order: str
+    run: str = ""
+    project: str = ""
+    aggregate: str = ""
+    status: str = ""
+    workflow: str = ""
+    node: str = ""
+    manager: str = ""
+    time: str = ""
+    payloads: tuple[Payload, ...] = ()
+    search: tuple[str, ...] = field(default=())
+
+    def column(self, name: str) -> Column | None:
+        """The column of that name."""
+        return next((column for column in self.columns if column.name == name), None)
+
+    @property
+    def view(self) -> str:
+        """The temporary view of the same columns for SQL users."""
+        columns = ", ".join(f"{column.plain} AS {column.name}" for column in self.columns)
+        return f"CREATE TEMP VIEW {self.name}_v AS SELECT {columns} FROM {self.source}"
+
+
+def many(kind: Kind, *names: str, of: str = "") -> tuple[Column, ...]:
+    """Columns of one kind that are called as in the file."""
+    return tuple(Column(name, kind, f"{of}.{name}" if of else name) for name in names)
+
+
+def state(name: str, sql: str, words: tuple[str, ...], older: dict[str, str] | None = None) -> Column:
+    """A column over a closed set of words."""
+    return Column(name, "state", sql, words, older or {})
+
+
+def blob(name: str, kind: Kind, digest: str) -> Payload:
+    """A payload that stands in a blob."""
+    alias = f"blob_{name}"
+    return Payload(Column(name, kind, f"{alias}.content"), f" LEFT JOIN blobs {alias} ON {alias}.blob_hash = {digest}")
