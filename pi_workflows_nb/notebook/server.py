@@ -17,7 +17,7 @@ from pi_workflows_nb.wire.errors import (
 from pi_workflows_nb.workflows.definition import Workflow
 from pi_workflows_nb.workflows.values import to_json
 
-from . import cells, representations, wording
+from . import cells, representations, scheduling, wording
 from .file_access import FileAccess
 from .link import Link
 from .origin_session import origin_session
@@ -26,6 +26,7 @@ from .resources import Resources
 from .run import Run
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
@@ -197,6 +198,32 @@ class Server(FileAccess):
     ) -> ManagedResource:
         """Say what is wanted of a managed resource, and give it; see `server.resources.apply`."""
         return self.resources.apply(resource_manager, key, spec, workflows=workflows)
+
+    def every(
+        self, interval: dt.timedelta, workflow: Workflow | str, input: Any = None, *, key: str | None = None
+    ) -> ManagedResource:
+        """Start a run again and again, for the first time when an interval is over, and give the schedule.
+
+        `interval` is a timedelta of at least a second. The schedule is a managed resource of the built-in manager
+        `schedule`: it outlives this server, `delete()` ends it, and `server.child_workflows()` lists its runs. Moments
+        that nobody served are made up for by one run, at once. `workflow` is a `Workflow` or a name. The same call
+        again adopts the same schedule; with a `key` of your own another call changes it.
+        """
+        return scheduling.every(self.resources, self.project, interval, workflow, input, key)
+
+    def once(
+        self,
+        moment: dt.datetime | dt.timedelta,
+        workflow: Workflow | str,
+        input: Any = None,
+        *,
+        key: str | None = None,
+    ) -> ManagedResource:
+        """Start a run at a moment (a datetime, UTC unless it names a zone, or a timedelta from now), as `every`.
+
+        When nobody serves at that moment it is started as soon as somebody does.
+        """
+        return scheduling.once(self.resources, self.project, moment, workflow, input, key)
 
     # -- the server -------------------------------------------------------------------------------------------------
 
