@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from .wire.errors import WaitTimeout as WaitTimeout
     from .wire.errors import WorkflowDefinitionError as WorkflowDefinitionError
     from .wire.errors import WorkflowInputError as WorkflowInputError
+    from .workflows.composition import exit as exit  # noqa: A004 - it reads as what it is, `pw.exit`
+    from .workflows.composition import include as include
     from .workflows.context import Context as Context
     from .workflows.context import rejected as rejected
     from .workflows.definition import Workflow as Workflow
@@ -97,6 +99,7 @@ _ROOMS = {
         "WorkflowDefinitionError",
         "WorkflowInputError",
     ),
+    "workflows.composition": ("exit", "include"),
     "workflows.context": ("Context", "rejected"),
     "workflows.definition": ("Workflow", "define_workflow"),
     "workflows.edges": ("decision_edge", "edge", "switch"),

@@ -23,6 +23,11 @@ def text_of(name: str) -> str | None:
     return None if known is None else known[0]
 
 
+def texts() -> dict[str, str]:
+    """The texts of all cells by name."""
+    return {name: text for name, (text, _) in _CELLS.items()}
+
+
 def made(workflow: Workflow) -> bool:
     """Whether this very object came from a cell, so that its text says all of it."""
     known = _CELLS.get(workflow.name)

@@ -128,25 +128,28 @@ class Server(FileAccess):
         return Run(self._link, receipt["runId"], receipt.get("note"))
 
     def _described(self, workflow: Workflow, given: Any, agent: Any, mode: str | None) -> dict[str, Any]:
-        from pi_workflows_nb.workflows import inputs, snapshot, sources, validation
+        from pi_workflows_nb.workflows import compiled, finding, inputs, snapshot, sources
 
-        validation.validate(workflow)
+        find = finding.Discovered(self.project, cells.texts())
+        graph = compiled.compile_workflow(workflow, find)
         normalized = inputs.normalize_input(workflow, given)
-        described = snapshot.definition_snapshot(workflow)
-        needs_session = agent is None and any(node.type == "agent" for node in workflow.nodes.values())
+        described = snapshot.definition_snapshot(graph)
+        needs_session = agent is None and any(node.type == "agent" for node in graph.nodes.values())
         if needs_session:
             raise SessionRequiredError(
                 f"workflow {workflow.name!r} needs the session of this notebook, and sessions are not served yet:"
                 " give agent=<a callable> that answers its agent nodes"
             )
-        frozen = sources.sign(
-            sources.freeze(workflow, agent=agent, project=self.project), sources.signing_key(self.home)
-        )
+        frozen = sources.freeze(workflow, agent=agent, project=self.project)
+        if find.mounts:
+            frozen["mounts"] = find.mounts
+        sources.sign(frozen, sources.signing_key(self.home))
         value = self._connection.value
         return {
             "frozen": value(canonical_json.encode(frozen)),
             "input": value(canonical_json.encode(normalized)),
             "mode": mode or "headless",
+            "mountedSources": graph.mounted_sources(),
             "name": workflow.name,
             "snapshot": value(canonical_json.encode(described)),
             "source": sources.source_identity(workflow, frozen),
@@ -167,6 +170,7 @@ class Server(FileAccess):
         return {
             "agent": frozen,
             "cell": None if text is None else {"name": name, "text": text},
+            "cells": cells.texts(),
             "input": value(canonical_json.encode(to_json(given))),
             "mode": mode,
             "workflow": name,

@@ -38,7 +38,9 @@ from pi_workflows_nb.wire.runner_messages import (
 )
 from pi_workflows_nb.workflows import sources
 from pi_workflows_nb.workflows.calls import GRACE_SECONDS
+from pi_workflows_nb.workflows.compiled import Compiled, compile_workflow
 from pi_workflows_nb.workflows.engine import WorkflowEngine
+from pi_workflows_nb.workflows.finding import Stored
 from pi_workflows_nb.workflows.snapshot import definition_digest, definition_snapshot
 
 if TYPE_CHECKING:
@@ -90,15 +92,14 @@ def _run(channel: socket.socket, log: AttemptLog) -> None:
     store = ServerBackedWorkflowStore(transport, log, command.window)
     frozen = decode_json(transport.bytes_of(command.source, 0))
     try:
-        source = _load(frozen, envelope)
+        source, graph = _load(frozen, envelope)
     except PiWorkflowsError as error:
         store.leave("sourceChanged", cap_units(str(error)))
         raise  # not reached
-    assert source.workflow is not None
     engine = WorkflowEngine(executor=executor_of(source), store=store)
     running.engine = engine
     try:
-        engine.run(source.workflow, resume=command.command == "resume")
+        engine.run(graph, resume=command.command == "resume")
     except StoppedByServer:
         raise
     except Exception as error:
@@ -125,25 +126,26 @@ def _commanded(transport: Transport) -> RunnerCommand:
     return command
 
 
-def _load(frozen: dict[str, Any], envelope: LaunchEnvelope) -> LoadedSource:
+def _load(frozen: dict[str, Any], envelope: LaunchEnvelope) -> tuple[LoadedSource, Compiled]:
     """Bring the run's source to life and make sure that it still is what the run was started with."""
     reference = envelope.workflow_source.get("ref", "")
     filename = reference if os.path.isabs(reference) else None
     name = os.path.basename(reference.partition(":")[2] or reference).removesuffix(".py").removesuffix(".workflow")
     try:
         source = sources.load(frozen, name=name or None, filename=filename)
+        if source.workflow is None:
+            raise SourceError("the stored source holds no workflow")
+        graph = compile_workflow(source.workflow, Stored(frozen), checked=False)
     except SourceError:
         raise
     except BaseException as error:
         raise SourceError(f"the source cannot be loaded: {type(error).__name__}: {error}") from error
-    if source.workflow is None:
-        raise SourceError("the stored source holds no workflow")
-    if definition_digest(definition_snapshot(source.workflow)) != digest_bytes(envelope.definition_digest):
+    if definition_digest(definition_snapshot(graph)) != digest_bytes(envelope.definition_digest):
         raise SourceError(
             f"the source of workflow {source.workflow.name!r} now makes another graph than the one this run was "
             "started with; mend what it reads when it is loaded, then resume the run"
         )
-    return source
+    return source, graph
 
 
 class _Terminator:

@@ -7,17 +7,19 @@ value that was submitted to it. What is asked of a resource manager stands in `m
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any, Final
 
 from pi_workflows_nb.runner import managers
 from pi_workflows_nb.wire import canonical_json
 from pi_workflows_nb.wire.errors import NotFoundError, PiWorkflowsError, ProtocolError, SourceError
+from pi_workflows_nb.workflows.compiled import Compiled, compile_workflow
 from pi_workflows_nb.workflows.definition import Workflow
+from pi_workflows_nb.workflows.finding import Discovered, Stored
 from pi_workflows_nb.workflows.inputs import accept_value, make_title, normalize_input
 from pi_workflows_nb.workflows.snapshot import definition_digest, definition_snapshot
 from pi_workflows_nb.workflows.sources import LoadedSource, load
 from pi_workflows_nb.workflows.tracebacks import error_text
-from pi_workflows_nb.workflows.validation import validate
 
 MAX_QUESTION_BYTES: Final = 256 << 20
 READY: Final = b'{"ready":true}'
@@ -51,7 +53,7 @@ def answer(line: bytes) -> dict[str, Any]:
         return {"ok": False, "error": error_text(error), "kind": SourceError.__name__}
 
 
-def needs_session(workflow: Workflow, source: LoadedSource) -> bool:
+def needs_session(workflow: Compiled, source: LoadedSource) -> bool:
     """Whether a run of the workflow needs a session: it asks an agent, and no agent came with the source."""
     return source.agent is None and any(node.type == "agent" for node in workflow.nodes.values())
 
@@ -59,13 +61,17 @@ def needs_session(workflow: Workflow, source: LoadedSource) -> bool:
 def _describe(question: dict[str, Any]) -> dict[str, Any]:
     source = load(_inline(question["source"]), name=question.get("name"))
     workflow = _workflow(source)
-    validate(workflow)
-    snapshot = definition_snapshot(workflow)
+    folder = question.get("folder")
+    find = Discovered(Path.cwd(), question.get("cells"), folder=None if folder is None else Path(folder))
+    graph = compile_workflow(workflow, find)
+    snapshot = definition_snapshot(graph)
     given = normalize_input(workflow, _inline(question.get("input")))
     return {
         "digest": definition_digest(snapshot).hex(),
         "input": given,
-        "mode": "interactive" if needs_session(workflow, source) else "headless",
+        "mode": "interactive" if needs_session(graph, source) else "headless",
+        "mountedSources": graph.mounted_sources(),
+        "mounts": find.mounts,
         "name": workflow.name,
         "snapshot": snapshot,
         "title": make_title(workflow, given),
@@ -73,7 +79,8 @@ def _describe(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _validate(question: dict[str, Any]) -> dict[str, Any]:
-    workflow = _workflow(load(_inline(question["source"]), name=question.get("name")))
+    frozen = _inline(question["source"])
+    workflow = compile_workflow(_workflow(load(frozen, name=question.get("name"))), Stored(frozen), checked=False)
     node = workflow.nodes.get(question["nodeId"])
     if node is None:
         raise NotFoundError(f"workflow {workflow.name!r} has no node {question['nodeId']!r}")

@@ -7,6 +7,7 @@ from os import _exit
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import UNSET
 
 from pi_workflows_nb.wire.canonical_json import decode as decode_json
 from pi_workflows_nb.wire.errors import ConflictError, EffectRequestConflictError, NotFoundError, ProtocolError
@@ -30,6 +31,7 @@ from pi_workflows_nb.wire.runner_messages import (
     kind_of,
     revisions_of,
 )
+from pi_workflows_nb.wire.runner_messages import Passage as PassageMessage
 from pi_workflows_nb.wire.runner_messages import RunState as RunStateMessage
 from pi_workflows_nb.workflows.history import StoredValue
 from pi_workflows_nb.workflows.store import (
@@ -37,6 +39,7 @@ from pi_workflows_nb.workflows.store import (
     EffectReservation,
     NodeFinished,
     NodeStarted,
+    Passage,
     ProposedTransition,
     Recovery,
     RunEnd,
@@ -87,6 +90,7 @@ class ServerBackedWorkflowStore:
             None if transition.end is None else self._end(transition.end),
             None if finished is None else self._finished(finished),
             None if started is None else _started(started),
+            [self._passage(passage) for passage in transition.through] if transition.through else UNSET,
         )
         attempt = started.attempt_id if finished is None and started is not None else None
         if finished is not None:
@@ -199,6 +203,15 @@ class ServerBackedWorkflowStore:
         return {
             "attemptCounts": decode_json(bytes(state.attempt_counts)),
             "input": self._stored(state.input),
+            "passages": [
+                {
+                    "event": passed.event,
+                    "mount": passed.mount,
+                    "steps": passed.steps,
+                    "value": StoredValue(passed.value.encode()),
+                }
+                for passed in state.passages
+            ],
             "pending": None
             if state.pending is None
             else {
@@ -248,6 +261,9 @@ class ServerBackedWorkflowStore:
             None if finished.output is None else self._value(finished.output),
             finished.step,
         )
+
+    def _passage(self, passage: Passage) -> PassageMessage:
+        return PassageMessage(passage.event, passage.mount, self._value(passage.value))
 
     def _end(self, end: RunEnd) -> End:
         return End(

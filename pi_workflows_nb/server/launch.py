@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass, field
 
+from ..state import runs
 from ..state.mutation import Claim
 from ..state.runners import DIAGNOSTIC_BYTES
 from ..wire import identities
@@ -83,7 +84,7 @@ def of_run(connection: sqlite3.Connection, run_id: str, claim: Claim, frozen: by
         definition_digest=identities.digest_text(digest),
         generation=claim.generation,
         input_hash=given.hex(),
-        mounted_sources=[],
+        mounted_sources=runs.mounted_sources(connection, run_id),
         project_path=project or "/",
         protocol_version=PROTOCOL_VERSION,
         run_id=run_id,

@@ -188,6 +188,7 @@ class Requests:
                 input=given,
                 launch_options=options,
                 source=source,
+                mounted=described.get("mountedSources") or [],
                 frozen=frozen,
                 session_id=session or f"{places.HEADLESS}{run_id}",
                 title=described.get("title"),
@@ -227,16 +228,21 @@ class Requests:
             frozen = {**frozen, "pickle": agent["pickle"]}
         frozen = sources.sign(frozen, self._server.signing_key)
         question = {
+            "cells": payload.get("cells") or cells,
+            "folder": None if found.path is None else str(found.path.parent),
             "input": canonical_json.decode(self.bytes_of(payload["input"])) if payload.get("input") else None,
             "name": found.name,
             "op": "describe",
             "source": frozen,
         }
         result = await inspecting.ask(self._server, question, environment, project)
+        if result["mounts"]:
+            frozen = sources.sign({**frozen, "mounts": result["mounts"]}, self._server.signing_key)
         return {
             **{key: {"inline": result[key]} for key in ("input", "snapshot")},
             "frozen": {"inline": frozen},
             "mode": result["mode"],
+            "mountedSources": result["mountedSources"],
             "name": result["name"],
             "source": found.identity,
             "title": result["title"],

@@ -119,6 +119,10 @@ class Operations:
         receipt = Receipt(self._launch.runner_epoch, message.message_id, identities.sha256(line))
         output = self._transfers.prepared(finished.output if finished is not None else None)
         final = self._transfers.prepared(end.output if end is not None else None)
+        passages = [
+            (passage.event, passage.mount, _whole(self._transfers.given(passage.value)))
+            for passage in ([] if snapshot.through is msgspec.UNSET else snapshot.through)
+        ]
         expected = message.expected_revision
         simple = end is None and (finished is None or finished.effect is None)
 
@@ -130,7 +134,7 @@ class Operations:
             stored = self._transfers.stored(output, transaction)
             if started is not None and progress.cancel_interrupted:
                 transitions.cancel_interrupted(transaction.sql(), run_id, transaction.now)
-            cursor = steps.apply(run_id, claim, expected, snapshot, stored, receipt if simple else None)
+            cursor = steps.apply(run_id, claim, expected, snapshot, stored, receipt if simple else None, passages)
             revision = cursor.revision
             if not simple:
                 revision = self._apply_rest(transaction, snapshot, stored, final, revision)
@@ -163,6 +167,9 @@ class Operations:
             progress.active = None
             progress.boundaries += 1
             self._transfers.release(snapshot.finished.output)
+        if snapshot.through is not msgspec.UNSET:
+            for passage in snapshot.through:
+                self._transfers.release(passage.value)
         if snapshot.started is not None:
             progress.active = started = snapshot.started
             progress.active_until = None
@@ -335,6 +342,10 @@ def _check_snapshot(message: RunnerMessage, snapshot: Snapshot) -> None:
 def _require_attempt(message: RunnerMessage, attempt_id: str) -> None:
     if message.attempt_id != attempt_id:
         raise ProtocolError("the message names another attempt than its payload")
+
+
+def _whole(value: bytes | blobs.LargeValue) -> bytes:
+    return value if isinstance(value, bytes) else b"".join(value.parts())
 
 
 def _declined(text: str) -> Callable[[Transaction], Answer]:

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Raw
 
 from ..wire import canonical_json
-from ..wire.runner_messages import Pending, RunState, Step
+from ..wire.runner_messages import Passed, Pending, RunState, Step
 from . import blobs
 
 INLINE_BYTES: Final = 16 << 10
@@ -25,6 +25,21 @@ _STEPS: Final = """
     LEFT JOIN blobs o ON o.blob_hash = coalesce(s.output_override_hash, a.output_hash)
     LEFT JOIN blobs e ON e.blob_hash = a.error_hash
     WHERE s.run_id = ? ORDER BY s.step_index
+"""
+
+
+_COMPOSED: Final = """
+    SELECT instr(b.content, '"composition":{') FROM runs r JOIN workflow_definitions d USING (definition_digest)
+    JOIN blobs b ON b.blob_hash = d.definition_hash WHERE r.run_id = ?
+"""
+_PASSAGES: Final = """
+    WITH RECURSIVE chain(run_id, resource_id, parent_run_id, lineage_kind) AS (
+        SELECT run_id, resource_id, parent_run_id, lineage_kind FROM runs WHERE run_id = ?
+        UNION ALL SELECT r.run_id, r.resource_id, r.parent_run_id, r.lineage_kind FROM runs r
+        JOIN chain c ON c.lineage_kind = 'continuation' AND r.run_id = c.parent_run_id)
+    SELECT e.event_type, b.content FROM chain JOIN events e USING (resource_id)
+    JOIN blobs b ON b.blob_hash = e.payload_hash
+    WHERE e.event_type IN ('include_entered', 'include_exited') ORDER BY e.event_seq
 """
 
 
@@ -58,12 +73,25 @@ def run_state(connection: sqlite3.Connection, run_id: str) -> RunState:
     return RunState(
         attempt_counts=Raw(canonical_json.encode(counts)),
         input=blobs.value_of(connection, given, INLINE_BYTES),
+        passages=_passages(connection, run_id),
         pending=_pending(connection, run_id),
         run_id=run_id,
         steps=steps,
         title=title,
         workflow_name=name,
     )
+
+
+def _passages(connection: sqlite3.Connection, run_id: str) -> list[Passed]:
+    """The ways into mounted workflows and out of them, in this run and in those that it continues."""
+    if not connection.execute(_COMPOSED, (run_id,)).fetchone()[0]:
+        return []
+    found = []
+    for event, content in connection.execute(_PASSAGES, (run_id,)):
+        said = canonical_json.decode(content)["payload"]
+        value = canonical_json.encode(said["value"]).decode()
+        found.append(Passed(event, said["mountPath"], said["steps"], value))
+    return found
 
 
 def _pending(connection: sqlite3.Connection, run_id: str) -> Pending | None:

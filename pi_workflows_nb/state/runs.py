@@ -16,7 +16,10 @@ ACTIVE_ATTEMPT: Final = "status IN ('pending', 'running', 'waiting')"
 
 @dataclass(frozen=True)
 class NewRun:
-    """Everything that is committed with a new run. Values are canonical JSON bytes."""
+    """Everything that is committed with a new run. Values are canonical JSON bytes.
+
+    `mounted` are the sources of workflows that it includes by name or path, as `mounted_sources` gives them.
+    """
 
     run_id: str
     workflow_name: str
@@ -29,6 +32,7 @@ class NewRun:
     session_id: str
     title: str | None = None
     mode: str = "headless"
+    mounted: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -149,6 +153,10 @@ def insert(connection: sqlite3.Connection, new: NewRun, now: int, lineage: Linea
         "INSERT INTO run_sources VALUES (?, '', ?, ?, ?)",
         (new.run_id, new.source["type"], new.source["ref"], new.source["revision"]),
     )
+    connection.executemany(
+        "INSERT INTO run_sources VALUES (?, ?, ?, ?, ?)",
+        [(new.run_id, one["mountPath"], one["type"], one["ref"], one["revision"]) for one in new.mounted],
+    )
     connection.execute("INSERT INTO run_bindings VALUES (?, ?, ?, ?)", (new.run_id, new.session_id, new.mode, now))
     connection.execute(
         "INSERT INTO run_queue(run_id, status, available_at, origin_session_id, created_at, updated_at)"
@@ -168,6 +176,16 @@ class LaunchOptions:
     def encode(self) -> bytes:
         """Canonical JSON; the source blob is named by its digest in hex."""
         return canonical_json.encode({"source": {"sha256": self.source}, "tags": self.tags})
+
+
+def mounted_sources(connection: sqlite3.Connection, run_id: str) -> list[dict[str, str]]:
+    """Path, type, ref and revision of the sources that are mounted in a run's own, by path."""
+    rows = connection.execute(
+        "SELECT mount_path, source_type, source_ref, source_revision FROM run_sources"
+        " WHERE run_id = ? AND mount_path <> '' ORDER BY mount_path",
+        (run_id,),
+    )
+    return [{"mountPath": path, "ref": ref, "revision": revision, "type": kind} for path, kind, ref, revision in rows]
 
 
 def workflow_name(connection: sqlite3.Connection, run_id: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -131,11 +132,14 @@ class StepBatch:
         snapshot: Snapshot,
         output: tuple[bytes, bytes] | bytes | None,
         receipt: Receipt | None,
+        passages: Sequence[tuple[str, str, bytes]] = (),
     ) -> Cursor:
         """Add one transition without an end. Gives the run as it will stand.
 
         `output` is the finished node's output as (digest, canonical bytes), or the digest alone where the blob is
-        already stored. Errors: `StaleResourceError` for another revision, `ConflictError` for a transition that does
+        already stored.
+        `passages` are event, mount and canonical value of each mount on the way.
+        Errors: `StaleResourceError` for another revision, `ConflictError` for a transition that does
         not fit the run, `ProtocolError` for a node id that is none.
         """
         cursor = self.cursor(run_id, claim)
@@ -150,6 +154,8 @@ class StepBatch:
             elif output is not None:
                 digest = output
             self._finish(cursor, claim, run_id, finished, digest)
+        for event, mount, value in passages:
+            self._pass(cursor, claim, event, mount, value)
         if started is not None:
             self._start(cursor, claim, run_id, started)
         cursor.presentation += 1
@@ -200,6 +206,18 @@ class StepBatch:
         cursor.payload = _payload(started.attempt_id, started.node_id, started.node_type)
         self._blobs.append((cursor.payload[0], blobs.JSON, len(cursor.payload[1]), cursor.payload[1], now))
         self._event(cursor, claim, "node_started")
+
+    def _pass(self, cursor: Cursor, claim: Claim, event: str, mount: str, value: bytes) -> None:
+        if not NODE_ID(mount):
+            raise ProtocolError("the path of a mount holds a character that none may hold")
+        content = (
+            f'{{"nodeId":"{mount}","payload":{{"mountPath":"{mount}","steps":{cursor.steps},"value":'.encode()
+            + value
+            + b'},"scope":"node"}'
+        )
+        cursor.payload = (identities.sha256(content), content)
+        self._blobs.append((cursor.payload[0], blobs.JSON, len(content), content, self._now))
+        self._event(cursor, claim, event)
 
     def _event(self, cursor: Cursor, claim: Claim, event_type: str) -> None:
         cursor.revision += 1

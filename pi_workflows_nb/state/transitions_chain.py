@@ -165,4 +165,5 @@ def _like(connection: sqlite3.Connection, run: RunRow, run_id: str) -> runs.NewR
         session_id=run.session_id,
         title=title,
         mode=mode,
+        mounted=runs.mounted_sources(connection, run.run_id),
     )

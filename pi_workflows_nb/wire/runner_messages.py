@@ -174,13 +174,25 @@ class End(Record, frozen=True):
     status: Literal["completed", "failed", "timed_out", "cancelled", "waiting", "sleeping"]
 
 
+class Passage(Record, frozen=True):
+    """The way into a mounted workflow, with its input, or out of it, with `{"exit", "output"}`; `mount` is its path."""
+
+    event: Literal["include_entered", "include_exited"]
+    mount: Id
+    value: Value
+
+
 class Snapshot(Record, frozen=True):
-    """One transition of a run: what finished, what started, how it ended. At least one is set."""
+    """One transition of a run: what finished, what started, how it ended. At least one is set.
+
+    `through` are the mounts on the way from what finished to what follows; a run without any leaves it out.
+    """
 
     abandoned: bool
     end: End | None
     finished: Finished | None
     started: Started | None
+    through: list[Passage] | UnsetType = UNSET
 
 
 class ReserveEffect(Record, frozen=True):
@@ -261,6 +273,15 @@ class Step(Record, frozen=True):
     started_at: int
 
 
+class Passed(Record, frozen=True):
+    """A passage of a run's past, and the number of steps before it; `value` is the text of canonical JSON."""
+
+    event: Literal["include_entered", "include_exited"]
+    mount: str
+    steps: int
+    value: str
+
+
 class Pending(Record, frozen=True):
     """The node to run (again), and how many failed tries it has behind it."""
 
@@ -277,6 +298,7 @@ class RunState(Record, frozen=True):
 
     attempt_counts: Raw
     input: Value
+    passages: list[Passed]
     pending: Pending | None
     run_id: str
     steps: list[Step]
@@ -338,7 +360,8 @@ def fits_inline(canonical: bytes, most: int = INLINE_BYTES) -> bool:
 
 def revisions_of(snapshot: Snapshot) -> int:
     """By how much an accepted transition raises the run's revision (a run's end also settles its queue row)."""
-    return (snapshot.finished is not None) + (snapshot.started is not None) + 2 * (snapshot.end is not None)
+    through = 0 if snapshot.through is UNSET else len(snapshot.through)
+    return (snapshot.finished is not None) + (snapshot.started is not None) + 2 * (snapshot.end is not None) + through
 
 
 def kind_of(snapshot: Snapshot) -> Kind:

@@ -73,6 +73,7 @@ class Context:
         attempt_number: int,
         cancelled: threading.Event,
         publish: Publish | None,
+        path: str = "",
     ) -> None:
         self.run_id = history.run_id
         self.workflow_name = history.workflow_name
@@ -82,22 +83,29 @@ class Context:
         self.cancelled = cancelled
         self._kind = node_kind
         self._history = history
+        self._path = path
         self._publish = publish
         self._effect: EffectHandle | None = None
         self._copies: dict[str, Any] = {}
 
     @property
     def input(self) -> Any:
-        """The run's input, as its own validation left it."""
+        """The run's input, as its own validation left it; in a mounted workflow what it was entered with."""
         copies = self._copies
-        return copies["input"] if "input" in copies else copies.setdefault("input", self._history.input.copy())
+        if "input" not in copies:
+            copies["input"] = self._history.invocations[self._path].input.copy()
+        return copies["input"]
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """The accepted outputs by node: of each the newest visit, if that was `ok`."""
+        """The accepted outputs by node: of each the newest visit, if that was `ok`.
+
+        A mounted workflow that was left stands there under its name, as `{"exit", "output"}`; inside of it there are
+        the outputs of its own nodes since it was entered.
+        """
         copies = self._copies
         if "outputs" not in copies:
-            copies["outputs"] = self._history.copy_outputs()
+            copies["outputs"] = self._history.copy_outputs(self._path)
         outputs: dict[str, Any] = copies["outputs"]
         return outputs
 
@@ -108,7 +116,7 @@ class Context:
         """
         copies = self._copies
         if "results" not in copies:
-            copies["results"] = self._history.copy_results()
+            copies["results"] = self._history.copy_results(self._path)
         results: dict[str, dict[str, Any]] = copies["results"]
         return results
 
@@ -117,7 +125,7 @@ class Context:
         """The whole run: runId, workflowName, title, input, outputs, results, and `steps`, a list of result records."""
         copies = self._copies
         if "state" not in copies:
-            copies["state"] = self._history.copy_state()
+            copies["state"] = self._history.copy_state(self._path)
         state: dict[str, Any] = copies["state"]
         return state
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from pi_workflows_nb.wire.errors import WorkflowDefinitionError
+from pi_workflows_nb.workflows import composition
 from pi_workflows_nb.workflows import edges as edge_forms
 from pi_workflows_nb.workflows import nodes as kinds
 from pi_workflows_nb.workflows import waiting_nodes as waiting
+from pi_workflows_nb.workflows.composition import Exit, Include
 from pi_workflows_nb.workflows.edges import Edge
 from pi_workflows_nb.workflows.effects import Effect
 from pi_workflows_nb.workflows.nodes import DEFAULT_TIMEOUT, Callback, Node, Timeout, check_name
@@ -38,7 +41,8 @@ class Workflow:
     `action`, `shell`, `checkpoint`, `sleep` or `wait_event`) and `edges`, both usually added later by the methods of
     the same names; `input`, a callable of the input that gives the one to use, or a type (dataclass, TypedDict,
     pydantic model); `title`, a text or a callable of (input, workflow name); `max_steps`, how many steps a run and its
-    continuations may take;
+    continuations may take; `includes`, a dict from the name of a mount to `include(…)`; `exits`, a dict from the name
+    of a way out to `exit(…)`, for the case that this workflow is included itself;
     `presentation_prompt` and `contract_id`, texts.
 
     Every kind of node is a decorator: `@wf.compute`, or with arguments `@wf.compute(name="total", timeout=5)`. The
@@ -57,6 +61,8 @@ class Workflow:
         edges: Iterable[Edge] = (),
         input: Any = None,
         title: str | Callable[..., str] | None = None,
+        includes: Mapping[str, Include] | None = None,
+        exits: Mapping[str, Exit] | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
         presentation_prompt: str | None = None,
         contract_id: str | None = None,
@@ -65,6 +71,8 @@ class Workflow:
         self.start_at = check_name(start_at, "node (start_at)")
         self.nodes: dict[str, Node] = {}
         self.edges: dict[str, Edge] = {}
+        self.includes: dict[str, Include] = {}
+        self.exits: dict[str, Exit] = {}
         self.input = input
         self.title = title
         self.max_steps = max_steps
@@ -73,6 +81,10 @@ class Workflow:
         check_fields(self)
         for key, node in _mapping(self.name, nodes).items():
             self._add(key, node)
+        for mount, included in _mapping(self.name, includes, "includes", "{'fix': pw.include(child)}").items():
+            self._mount(mount, included)
+        for exit_name, way in _mapping(self.name, exits, "exits", "{'done': pw.exit('last')}").items():
+            self._open(exit_name, way)
         for edge in edges:
             self._join(edge, replace=False)
 
@@ -301,6 +313,35 @@ class Workflow:
         given = {"timeout": timeout, "summary": summary, "validate": validate, "status_detail": status_detail}
         return self._add(name, self._make(waiting.wait_event, name if event is None else event, name, given))
 
+    def include(self, name: str, workflow: Workflow | str | os.PathLike[str], *, input: Any = None) -> Include:
+        """Mount a workflow under a name; an edge to the name enters it, edges from `name.exit` go on behind it.
+
+        Takes, gives and raises the same as `pw.include`.
+        """
+        return self._mount(name, composition.include(workflow, input=input))
+
+    def exit(self, name: str, node: str, *, validate: Any = None) -> Exit:
+        """Name a way out behind a node, for workflows that include this one; gives and raises the same as `pw.exit`."""
+        return self._open(name, composition.exit(node, validate=validate))
+
+    def _mount(self, name: str, included: Any) -> Include:
+        check_name(name, "mount")
+        if not isinstance(included, Include):
+            raise WorkflowDefinitionError(
+                f"workflow {self.name!r}: include {name!r} is {included!r}; write includes={{{name!r}: pw.include(…)}}"
+            )
+        self.includes[name] = included
+        return included
+
+    def _open(self, name: str, way: Any) -> Exit:
+        check_name(name, "exit")
+        if not isinstance(way, Exit):
+            raise WorkflowDefinitionError(
+                f"workflow {self.name!r}: exit {name!r} is {way!r}; write exits={{{name!r}: pw.exit('node')}}"
+            )
+        self.exits[name] = way
+        return way
+
     def _decorate(self, make: Callable[..., Node], fn: Any, name: str | None, given: dict[str, Any]) -> Any:
         if isinstance(fn, str):
             if name is not None:
@@ -363,6 +404,8 @@ def define_workflow(
     edges: Iterable[Edge] = (),
     input: Any = None,
     title: str | Callable[..., str] | None = None,
+    includes: Mapping[str, Include] | None = None,
+    exits: Mapping[str, Exit] | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
     presentation_prompt: str | None = None,
     contract_id: str | None = None,
@@ -381,6 +424,8 @@ def define_workflow(
         edges=edges,
         input=input,
         title=title,
+        includes=includes,
+        exits=exits,
         max_steps=max_steps,
         presentation_prompt=presentation_prompt,
         contract_id=contract_id,
@@ -430,13 +475,15 @@ def _checked_workflow_name(name: object) -> str:
     return name
 
 
-def _mapping(name: str, nodes: object) -> Mapping[str, Any]:
-    if nodes is None:
+def _mapping(
+    name: str, given: object, what: str = "nodes", example: str = "{'done': pw.compute(done)}"
+) -> Mapping[str, Any]:
+    if given is None:
         return {}
-    if isinstance(nodes, Mapping):
-        return nodes
+    if isinstance(given, Mapping):
+        return given
     raise WorkflowDefinitionError(
-        f"workflow {name!r}: nodes is a dict from name to node, as {{'done': pw.compute(done)}}"
+        f"workflow {name!r}: {what} is a dict from name to {what.removesuffix('s')}, as {example}"
     )
 
 

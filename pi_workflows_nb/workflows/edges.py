@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pi_workflows_nb.wire.errors import WorkflowDefinitionError
+from pi_workflows_nb.workflows.composition import check_place
 from pi_workflows_nb.workflows.nodes import Decision, Node, check_name
 from pi_workflows_nb.workflows.values import case_of
 
@@ -59,7 +60,7 @@ def edge(
         raise WorkflowDefinitionError(
             f"edge from {source!r}: it leads nowhere; name the next node, or leave the edge out to end the run there"
         )
-    return Edge(check_name(source, "node (start of an edge)"), check_name(target, "node (end of an edge)"))
+    return Edge(check_place(source, "node (start of an edge)"), check_name(target, "node (end of an edge)"))
 
 
 def switch(source: str, path: str, cases: Mapping[Any, str]) -> Edge:
@@ -83,7 +84,7 @@ def decision_edge(source: str, cases: Mapping[str, str]) -> Edge:
 
 
 def _switch(source: str, path: object, cases: object) -> Edge:
-    check_name(source, "node (start of an edge)")
+    check_place(source, "node (start of an edge)")
     if not isinstance(path, str) or not PATH.fullmatch(path):
         raise WorkflowDefinitionError(
             f"edge from {source!r}: {path!r} is not a path; write '$.field' for a field of the output or "

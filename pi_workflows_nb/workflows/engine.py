@@ -22,10 +22,12 @@ from pi_workflows_nb.wire.errors import (
 from pi_workflows_nb.wire.identities import new_id, utf16_units
 from pi_workflows_nb.workflows.attempts import Attempt
 from pi_workflows_nb.workflows.calls import Call, Callbacks, Drive
+from pi_workflows_nb.workflows.compiled import Compiled, compile_workflow
 from pi_workflows_nb.workflows.context import Context
 from pi_workflows_nb.workflows.history import History, StepRecord, StoredValue, stored
 from pi_workflows_nb.workflows.local_store import LocalStore
 from pi_workflows_nb.workflows.nodes import Action, Node
+from pi_workflows_nb.workflows.passing import Passing
 from pi_workflows_nb.workflows.results import RunResult
 from pi_workflows_nb.workflows.routing import next_node
 from pi_workflows_nb.workflows.store import (
@@ -59,7 +61,10 @@ _CANCELLED: Final = "the run was cancelled"
 
 @dataclass(slots=True)
 class _Next:
-    """The node to run now, how many tries of it have failed already, and when it may start (seconds, `monotonic`)."""
+    """The node to run now, or the mount or `mount.exit` that lies before it.
+
+    `tries` of it have failed already, and it may start at `not_before` (seconds, `monotonic`).
+    """
 
     node_id: str
     tries: int = 0
@@ -103,7 +108,7 @@ class WorkflowEngine:
         self._store: ExecutionStore = LocalStore() if store is None else store
         self._walk: _Walk | None = None
 
-    def run(self, workflow: Workflow, input: Any = None, *, resume: bool = False) -> RunResult:
+    def run(self, workflow: Workflow | Compiled, input: Any = None, *, resume: bool = False) -> RunResult:
         """Walk the workflow to its end, or to a checkpoint, and say how it ended.
 
         `input` is any JSON value that the workflow's own `input` accepts; a store that holds the run already has one.
@@ -111,10 +116,11 @@ class WorkflowEngine:
         `WorkflowInputError` before anything starts, and `StoppedByServer` when the run is no longer this process's to
         change; what nodes raise ends up in the result.
         """
+        graph = workflow if isinstance(workflow, Compiled) else compile_workflow(workflow, checked=not resume)
         if isinstance(self._store, LocalStore) and not resume:
-            self._store.begin(workflow, input)
+            self._store.begin(graph.workflow, input)
         state = self._store.prepare_resume() if resume else self._store.initialize()
-        self._walk = walk = _Walk(workflow, self._store, self._executor, state)
+        self._walk = walk = _Walk(graph, self._store, self._executor, state)
         try:
             return walk.run()
         finally:
@@ -136,8 +142,8 @@ class WorkflowEngine:
 class _Walk:
     """One run on its way. Everything but `run` happens with the baton."""
 
-    def __init__(self, workflow: Workflow, store: ExecutionStore, executor: Any, state: RunState) -> None:
-        self._workflow = workflow
+    def __init__(self, graph: Compiled, store: ExecutionStore, executor: Any, state: RunState) -> None:
+        self._graph = graph
         self._store = store
         self._executor = executor
         self._history = History(state)
@@ -146,6 +152,7 @@ class _Walk:
         self._current: _Current | None = None
         self._opening: NodeStarted | None = None
         self.callbacks = Callbacks(store.settle, self._leave_behind)
+        self._passing = Passing(graph, self._history, self.callbacks)
         store.attend(self.callbacks.wake)
 
     def run(self) -> RunResult:
@@ -170,21 +177,27 @@ class _Walk:
                 self.callbacks.pause(not_before - monotonic())
             if self.callbacks.cancel_asked:
                 step = RunEnd("cancelled", error=_CANCELLED)
-            elif len(self._history.steps) >= self._workflow.max_steps:
-                step = self._too_many_steps(step)
+            elif self._passing.lies_at(step.node_id):
+                if self._passing.calls_code(step.node_id):
+                    self._say(finished)
+                    finished = None
+                    self._store.settle()
+                step = _followed(self._passing.through(step.node_id))
+            elif (refused := self._passing.too_many_steps(step.node_id)) is not None:
+                step = refused
             else:
                 finished, step = self._take(step, finished)
         return self._end(finished, step, abandoned=False)
 
     def _end(self, finished: NodeFinished | None, end: RunEnd, *, abandoned: bool) -> RunResult:
-        self._store.propose(ProposedTransition(finished=finished, started=self._opening, end=end, abandoned=abandoned))
+        self._propose(ProposedTransition(finished=finished, started=self._opening, end=end, abandoned=abandoned))
         self._store.settle()
         return RunResult(self._history.run_id, end.status, end.error, end.detail, end.output, self._history)
 
     def _first(self) -> _Next | RunEnd:
         pending = self._pending
         if pending is None:
-            return self._route(self._history.steps[-1]) if self._history.steps else _Next(self._workflow.start_at)
+            return self._go_on()
         tries, not_before = int(pending.get("tries") or 0), None
         retries = self._node(pending["nodeId"]).retries
         if retries is not None and tries and pending.get("failedAt") is not None:
@@ -193,31 +206,33 @@ class _Walk:
             not_before = monotonic() + retries.delay(tries) - gone
         return _Next(pending["nodeId"], tries, not_before)
 
+    def _go_on(self) -> _Next | RunEnd:
+        """What follows the last thing that is on record: a step, or the way through a mount behind it."""
+        passage = self._history.last_passage
+        if passage is not None:
+            return _followed(self._passing.behind(passage))
+        return self._route(self._history.steps[-1]) if self._history.steps else _Next(self._graph.start_at)
+
     def _node(self, node_id: str) -> Node:
-        node = self._workflow.nodes.get(node_id)
+        node = self._graph.nodes.get(node_id)
         if node is None:
             raise WorkflowDefinitionError(f"the run stands before node {node_id!r}, which the workflow does not have")
         return node
 
-    def _too_many_steps(self, step: _Next) -> RunEnd:
-        allowed = self._workflow.max_steps
-        return RunEnd(
-            "failed",
-            error=f"the run has taken {len(self._history.steps)} steps, and max_steps={allowed} allows no more; "
-            f"{step.node_id!r} would have been next. Give the workflow a larger max_steps if it is meant to go on",
-        )
-
     def _route(self, step: StepRecord) -> _Next | RunEnd:
-        workflow, node_id = self._workflow, step.node_id
-        edge = workflow.edges.get(node_id)
+        graph, node_id = self._graph, step.node_id
+        outer = graph.exits.get(node_id)
+        if outer is not None and step.outcome == "ok":
+            return _Next(outer)
+        edge = graph.edges.get(node_id)
         try:
             if edge is None:
                 target = None
-            elif edge.path(workflow.nodes.get(node_id)) is None:
-                target = next_node(workflow, node_id, {"outcome": step.outcome}, None)
+            elif edge.path(graph.nodes.get(node_id)) is None:
+                target = next_node(graph, node_id, {"outcome": step.outcome}, None)
             else:
                 record = step.record()
-                target = next_node(workflow, node_id, record, record["output"])
+                target = next_node(graph, node_id, record, record["output"])
         except RoutingError as error:
             return RunEnd("failed", error=error_text(error))
         if target is not None:
@@ -226,10 +241,14 @@ class _Walk:
             return RunEnd("completed", output=None if step.output is None else step.output.json)
         return RunEnd(step.outcome, error=step.error)
 
+    def _propose(self, transition: ProposedTransition) -> None:
+        transition.through = self._passing.taken()
+        self._store.propose(transition)
+
     def _say(self, finished: NodeFinished | None) -> None:
         """Propose an end alone, when what follows it cannot start at once."""
         if finished is not None:
-            self._store.propose(ProposedTransition(finished=finished))
+            self._propose(ProposedTransition(finished=finished))
 
     # -- one attempt --------------------------------------------------------------------------------------------------
 
@@ -248,6 +267,7 @@ class _Walk:
             attempt_number=number,
             cancelled=self.callbacks.cancelled,
             publish=self._publish if node.type in ("agent", "action") else None,
+            path=step.node_id.rpartition("/")[0],
         )
         seconds = node.timeout
         if callable(seconds):
@@ -310,7 +330,7 @@ class _Walk:
         return self._conclude(current, _Ending("ok", output=b"null"))
 
     def _start(self, current: _Current, before: NodeFinished | None) -> None:
-        self._store.propose(ProposedTransition(finished=before, started=self._opened(current)))
+        self._propose(ProposedTransition(finished=before, started=self._opened(current)))
 
     def _opened(self, current: _Current) -> NodeStarted:
         node, seconds, started_at = current.node, current.seconds, _now()
@@ -439,7 +459,10 @@ class _Walk:
 
     def _leave_behind(self, call: Call) -> Drive:
         """End the attempt whose code does not stop, in place of the worker that it keeps."""
-        current = cast("_Current", self._current)
+        if self._current is None:
+            left = self._end(None, self._passing.left_behind(call), abandoned=True)
+            return lambda: left
+        current = self._current
         ending = _ending(current, call)
         if current.started is None:
             current.seconds = None
@@ -448,7 +471,7 @@ class _Walk:
         if isinstance(step, RunEnd):
             result = self._end(finished, step, abandoned=True)
             return lambda: result
-        self._store.propose(ProposedTransition(finished=finished, abandoned=True))
+        self._propose(ProposedTransition(finished=finished, abandoned=True))
         return lambda: self._walk(step)
 
     def _publish(self, attempt_id: str, update_type: str, key: str, data: bytes) -> Any:
@@ -457,6 +480,10 @@ class _Walk:
             self._store.publish_update(attempt_id, update_type, key, data)
 
         return self.callbacks.ask(attempt_id, publish)
+
+
+def _followed(way: str | RunEnd) -> _Next | RunEnd:
+    return _Next(way) if isinstance(way, str) else way
 
 
 def _may_try_again(node: Node, tries: int, error: BaseException, *, touched: bool) -> bool:

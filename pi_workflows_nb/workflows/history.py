@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pi_workflows_nb.wire import canonical_json
 from pi_workflows_nb.wire.errors import NotJsonError
-from pi_workflows_nb.workflows.store import Outcome, RunState
+from pi_workflows_nb.workflows.store import Outcome, Passage, RunState
 from pi_workflows_nb.workflows.values import to_json
 
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
@@ -93,32 +93,75 @@ class StepRecord:
         }
 
 
+class Invocation:
+    """What one entry into a mounted workflow has behind it, or the run itself; nodes by their names in that workflow.
+
+    `count` is the number of its steps, those of workflows mounted in it included.
+    """
+
+    __slots__ = ("count", "input", "outputs", "results", "steps")
+
+    def __init__(self, input: StoredValue) -> None:
+        self.input = input
+        self.steps: list[StepRecord] = []
+        self.outputs: dict[str, StoredValue] = {}
+        self.results: dict[str, StepRecord] = {}
+        self.count = 0
+
+    def add(self, name: str, step: StepRecord) -> None:
+        """Count a step: its output is the node's newest, or, after a failure, the node has none any more."""
+        self.steps.append(step)
+        self.results[name] = step
+        if step.outcome == "ok" and step.output is not None:
+            self.outputs[name] = step.output
+        else:
+            self.outputs.pop(name, None)
+
+
 class History:
-    """The steps of a run and what counts of them now."""
+    """The steps of a run and what counts of them now.
+
+    `invocations` holds, by mount path, the newest entry of each mounted workflow; that of the run itself stands under
+    the empty path.
+    """
 
     def __init__(self, state: RunState) -> None:
         self.run_id: str = state["runId"]
         self.workflow_name: str = state["workflowName"]
         self.title: str | None = state.get("title")
-        self.input = stored(state.get("input"))
+        self.invocations: dict[str, Invocation] = {"": Invocation(stored(state.get("input")))}
         self.steps: list[StepRecord] = []
-        self.outputs: dict[str, StoredValue] = {}
-        self.results: dict[str, StepRecord] = {}
         self.visits: dict[str, int] = {}
         self.attempt_counts: dict[str, int] = dict(state.get("attemptCounts") or {})
-        for step in state.get("steps") or ():
+        self.last_passage: Passage | None = None
+        passages = [_passed(passage) for passage in state.get("passages") or ()]
+        for number, step in enumerate(state.get("steps") or ()):
+            while passages and passages[0][0] <= number:
+                self.pass_through(passages.pop(0)[1])
             self.add(_read(step))
+        for _, passage in passages:
+            self.pass_through(passage)
 
     def add(self, step: StepRecord) -> None:
-        """Count a step: its output is the node's newest, or, after a failure, the node has none any more."""
+        """Count a step, in its own workflow and in all that it is mounted in."""
         self.steps.append(step)
-        node_id = step.node_id
-        self.visits[node_id] = self.visits.get(node_id, 0) + 1
-        self.results[node_id] = step
-        if step.outcome == "ok" and step.output is not None:
-            self.outputs[node_id] = step.output
-        else:
-            self.outputs.pop(node_id, None)
+        self.last_passage = None
+        self.visits[step.node_id] = self.visits.get(step.node_id, 0) + 1
+        path, _, name = step.node_id.rpartition("/")
+        self.invocations[path].add(name, step)
+        self.invocations[""].count += 1
+        while path:
+            self.invocations[path].count += 1
+            path = path.rpartition("/")[0]
+
+    def pass_through(self, passage: Passage) -> None:
+        """Enter a mounted workflow, with nothing behind it, or leave it, which is all that its parent sees of it."""
+        self.last_passage = passage
+        if passage.event == "include_entered":
+            self.invocations[passage.mount] = Invocation(StoredValue(passage.value))
+            return
+        parent, _, name = passage.mount.rpartition("/")
+        self.invocations[parent].outputs[name] = StoredValue(passage.value)
 
     def next_attempt(self, node_id: str) -> int:
         """Count an attempt and give its number, from 1."""
@@ -126,25 +169,30 @@ class History:
         self.attempt_counts[node_id] = number
         return number
 
-    def copy_outputs(self) -> dict[str, Any]:
+    def copy_outputs(self, path: str = "") -> dict[str, Any]:
         """The accepted outputs by node."""
-        return {node_id: value.copy() for node_id, value in self.outputs.items()}
+        return {name: value.copy() for name, value in self.invocations[path].outputs.items()}
 
-    def copy_results(self) -> dict[str, Any]:
+    def copy_results(self, path: str = "") -> dict[str, Any]:
         """The newest result record of each node."""
-        return {node_id: step.record() for node_id, step in self.results.items()}
+        return {name: step.record() for name, step in self.invocations[path].results.items()}
 
-    def copy_state(self) -> dict[str, Any]:
+    def copy_state(self, path: str = "") -> dict[str, Any]:
         """Everything, as one JSON object."""
+        invocation = self.invocations[path]
         return {
             "runId": self.run_id,
             "workflowName": self.workflow_name,
             "title": self.title,
-            "input": self.input.copy(),
-            "steps": [step.record() for step in self.steps],
-            "outputs": self.copy_outputs(),
-            "results": self.copy_results(),
+            "input": invocation.input.copy(),
+            "steps": [step.record() for step in (invocation.steps if path else self.steps)],
+            "outputs": self.copy_outputs(path),
+            "results": self.copy_results(path),
         }
+
+
+def _passed(passage: dict[str, Any]) -> tuple[int, Passage]:
+    return passage["steps"], Passage(passage["event"], passage["mount"], stored(passage["value"]).json)
 
 
 def _read(step: dict[str, Any]) -> StepRecord:

@@ -26,7 +26,7 @@ def normalize_input(workflow: Workflow, value: Any) -> Any:
     Takes JSON, or an object of the type that the workflow names. Raises WorkflowInputError when it is refused or is
     not JSON.
     """
-    return _accept(f"the input of workflow {workflow.name!r}", workflow.input, value)
+    return accept(f"the input of workflow {workflow.name!r}", workflow.input, value)
 
 
 def accept_value(node: Node, value: Any) -> Any:
@@ -38,9 +38,9 @@ def accept_value(node: Node, value: Any) -> Any:
     """
     label = f"node {node.name!r}: the value"
     if not isinstance(node, Decision):
-        return _accept(label, node.validate, value)
+        return accept(label, node.validate, value)
     picked = _picked(node, _to_json(label, value))
-    return picked if node.validate is None else _picked(node, _accept(label, node.validate, picked))
+    return picked if node.validate is None else _picked(node, accept(label, node.validate, picked))
 
 
 def make_title(workflow: Workflow, input: Any) -> str | None:
@@ -60,7 +60,11 @@ def make_title(workflow: Workflow, input: Any) -> str | None:
     return cap_units(title)
 
 
-def _accept(label: str, shape: Any, value: Any) -> Any:
+def accept(label: str, shape: Any, value: Any) -> Any:
+    """Give the JSON value that `shape`, a callable or a type, makes of a value; None takes any JSON.
+
+    `label` says in errors what the value is. Raises WorkflowInputError when it is refused, or not JSON.
+    """
     value = _to_json(label, _plain(value))
     if shape is None:
         return value

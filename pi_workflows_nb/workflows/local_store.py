@@ -75,6 +75,7 @@ class LocalStore:
             "title": make_title(workflow, normal),
             "input": normal,
             "steps": [],
+            "passages": [],
             "attemptCounts": {},
             "pending": None,
         }
@@ -109,6 +110,15 @@ class LocalStore:
         state, finished = self._known(), transition.finished
         if finished is not None and self._running is not None:
             self._end_attempt(self._running, finished)
+        for passage in transition.through:
+            state["passages"].append(
+                {
+                    "event": passage.event,
+                    "mount": passage.mount,
+                    "steps": len(state["steps"]),
+                    "value": canonical_json.decode(passage.value),
+                }
+            )
         if transition.started is not None:
             self._running = transition.started
             state["attemptCounts"][transition.started.node_id] = transition.started.number

@@ -9,12 +9,13 @@ from pi_workflows_nb.wire.errors import RoutingError
 from pi_workflows_nb.workflows.values import case_of
 
 if TYPE_CHECKING:
+    from pi_workflows_nb.workflows.compiled import Compiled
     from pi_workflows_nb.workflows.definition import Workflow
 
 _ABSENT: Final = object()
 
 
-def next_node(workflow: Workflow, node_id: str, result: Mapping[str, Any], output: Any) -> str | None:
+def next_node(workflow: Workflow | Compiled, node_id: str, result: Mapping[str, Any], output: Any) -> str | None:
     """The node after `node_id`, or None when the run ends there.
 
     `result` is the node's result record (`outcome`, `error`, …), `output` its accepted output. After an outcome other

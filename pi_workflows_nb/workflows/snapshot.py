@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pi_workflows_nb.wire.identities import fingerprint
+from pi_workflows_nb.workflows.compiled import Compiled, Mount, unchecked
+from pi_workflows_nb.workflows.composition import mount_of
 from pi_workflows_nb.workflows.nodes import DEFAULT_TIMEOUT, Action, Agent, Checkpoint, Node
 from pi_workflows_nb.workflows.waiting_nodes import Sleep, WaitEvent
 
@@ -18,20 +20,28 @@ if TYPE_CHECKING:
 SNAPSHOT_SCHEMA: Final = "pi-workflows.definition-snapshot.v1"
 
 
-def definition_snapshot(workflow: Workflow) -> dict[str, Any]:
+def definition_snapshot(workflow: Workflow | Compiled) -> dict[str, Any]:
     """Give the snapshot of a workflow, a JSON object; the workflow is taken as it is, unchecked.
 
-    Its edges stand in the order in which they were written, which the digest therefore covers.
+    Its edges stand in the order in which they were written, which the digest therefore covers. Those of a workflow that
+    includes others lead from node to node, through the mounts; `composition` says which nodes lie in which mount.
     """
+    graph = workflow if isinstance(workflow, Compiled) else unchecked(workflow)
     snapshot: dict[str, Any] = {
         "schema": SNAPSHOT_SCHEMA,
-        "name": workflow.name,
-        "startAt": workflow.start_at,
-        "nodes": {name: _node(node) for name, node in workflow.nodes.items()},
-        "edges": [_edge(edge, workflow.nodes.get(edge.source)) for edge in workflow.edges.values()],
+        "name": graph.name,
+        "startAt": _entered(graph, graph.start_at),
+        "nodes": {name: _node(node) for name, node in graph.nodes.items()},
+        "edges": [_edge(graph, edge) for edge in graph.edges.values()],
     }
-    if workflow.contract_id is not None:
-        snapshot["contractId"] = workflow.contract_id
+    if graph.mounts:
+        for name, described in snapshot["nodes"].items():
+            path, _, local = name.rpartition("/")
+            if path:
+                described |= {"mountPath": path, "localNodeId": local}
+        snapshot["composition"] = {"mounts": [_mount(graph, mount) for mount in graph.mounts.values()]}
+    if graph.workflow.contract_id is not None:
+        snapshot["contractId"] = graph.workflow.contract_id
     return snapshot
 
 
@@ -63,8 +73,45 @@ def _node(node: Node) -> dict[str, Any]:
     return out
 
 
-def _edge(edge: Edge, source: Node | None) -> dict[str, Any]:
-    path = edge.path(source)
+def _edge(graph: Compiled, edge: Edge) -> dict[str, Any]:
+    path, source = edge.path(graph.nodes.get(edge.source)), _left(graph, edge.source)
+    told: dict[str, Any] = {"from": source}
+    if source != edge.source:
+        told["exit"] = edge.source
     if path is None:
-        return {"from": edge.source, "to": edge.target}
-    return {"from": edge.source, "switch": {"on": path, "cases": dict(edge.cases)}}
+        return {**told, "to": None if edge.target is None else _entered(graph, edge.target)}
+    return {
+        **told,
+        "switch": {"on": path, "cases": {case: _entered(graph, target) for case, target in edge.cases.items()}},
+    }
+
+
+def _entered(graph: Compiled, place: str) -> str:
+    """The node at which a place begins."""
+    while place in graph.mounts:
+        place = graph.mounts[place].start
+    return place
+
+
+def _left(graph: Compiled, place: str) -> str:
+    """The node behind which an exit lies."""
+    while (mount := mount_of(place)) in graph.mounts:
+        way = graph.mounts[mount].workflow.exits.get(place.rpartition(".")[2]) if mount else None
+        if way is None:
+            break
+        place = f"{mount}/{way.node}"
+    return place
+
+
+def _mount(graph: Compiled, mount: Mount) -> dict[str, Any]:
+    child = mount.workflow
+    told: dict[str, Any] = {
+        "path": mount.path,
+        "workflow": child.name,
+        "startAt": _entered(graph, mount.start),
+        "maxSteps": child.max_steps,
+        "exits": {name: _left(graph, f"{mount.path}.{name}") for name in child.exits},
+    }
+    if child.contract_id is not None:
+        told["contractId"] = child.contract_id
+    return told

@@ -4,6 +4,9 @@ A frozen source is a dict with `python` (such as `3.11`), `text` (source code, o
 `pickle` (base64, or None) and `mac`. A workflow that was built in cells travels in the pickle, and the text is there to
 be read; one that came from a file or a `%%workflow` cell is its text, and the pickle holds at most the agent.
 
+Of workflows that it includes by name or path, `mounts` holds type, ref, revision, name and text by mount path; it is
+left out where there are none.
+
 `mac` tells whether this user, on this machine, made the source. `load` runs code, so whoever calls it has looked at the
 `mac` first.
 """
@@ -236,6 +239,8 @@ def _unpack(packed: object, python: object) -> dict[str, Any]:
 
 def _mac(frozen: Mapping[str, Any], key: bytes) -> str:
     covered = {field: frozen.get(field) for field in ("python", "text", "pickle")}
+    if "mounts" in frozen:
+        covered["mounts"] = frozen["mounts"]
     return hmac.new(key, canonical_json.encode(covered), hashlib.sha256).hexdigest()
 
 
@@ -290,18 +295,28 @@ def _callbacks(node: Node) -> Iterator[Any]:
 
 
 def _labels(workflow: Workflow) -> Iterator[tuple[int, str]]:
-    for node in workflow.nodes.values():
-        for callback in _callbacks(node):
-            if callable(callback):
-                yield id(callback), f"node {node.name!r}"
-    for field in ("input", "title"):
-        if callable(getattr(workflow, field)):
-            yield id(getattr(workflow, field)), f"the {field} of the workflow"
+    for owner, label in _code(workflow, "", ()):
+        if callable(owner):
+            yield id(owner), label
 
 
 def _owners(workflow: Workflow) -> list[Any]:
-    callbacks = [callback for node in workflow.nodes.values() for callback in _callbacks(node)]
-    return [*callbacks, workflow.input, workflow.title]
+    return [owner for owner, _ in _code(workflow, "", ())]
+
+
+def _code(workflow: Workflow, path: str, around: tuple[int, ...]) -> Iterator[tuple[Any, str]]:
+    """Everything of a workflow, and of those it holds, that may be code, with what it is."""
+    for node in workflow.nodes.values():
+        for callback in _callbacks(node):
+            yield callback, f"node {path + node.name!r}"
+    for field in ("input", "title"):
+        yield getattr(workflow, field), f"the {field} of the workflow" + (f" mounted as {path[:-1]!r}" if path else "")
+    for name, way in workflow.exits.items():
+        yield way.validate, f"exit {path + name!r}"
+    for name, included in workflow.includes.items():
+        yield included.input, f"include {path + name!r}"
+        if isinstance(included.workflow, Workflow) and id(included.workflow) not in around:
+            yield from _code(included.workflow, f"{path}{name}/", (*around, id(workflow)))
 
 
 def _text_of(owners: list[Any]) -> str | None:

@@ -22,8 +22,9 @@ RunState: TypeAlias = dict[str, Any]
 
 `runId`, `workflowName`, `title` (or None), `input`; `steps`: records with index, nodeId, attemptId, attemptNumber,
 nodeType, outcome, output, error, startedAt, finishedAt (milliseconds since the epoch), those of earlier runs of the
-chain included; `attemptCounts`: attempts so far by node; `pending`: None, or the node to run now as nodeId, tries
-(failed tries already used for this step) and failedAt (milliseconds, when the last of them ended, or None).
+chain included; `passages`: entries into mounted workflows and exits from them, each with event, mount, value and the
+number of steps before it; `attemptCounts`: attempts so far by node; `pending`: None, or the node to run now as nodeId,
+tries (failed tries already used for this step) and failedAt (milliseconds, when the last of them ended, or None).
 """
 
 
@@ -86,10 +87,23 @@ class RunEnd:
     pause_ms: int | None = None
 
 
+@dataclass(slots=True, frozen=True)
+class Passage:
+    """The way into a mounted workflow, with its input, or out of it, with `{"exit", "output"}`: no step.
+
+    `mount` is the path of the mount, `value` canonical JSON.
+    """
+
+    event: Literal["include_entered", "include_exited"]
+    mount: str
+    value: bytes
+
+
 @dataclass(slots=True)
 class ProposedTransition:
     """What changes together: an attempt ends, the next one starts, the run ends. At least one of the three.
 
+    `through` are the mounts that lie on the way from the one to the other.
     `abandoned` says that the code of the finished attempt is still running; a store whose process can end does so.
     """
 
@@ -97,6 +111,7 @@ class ProposedTransition:
     started: NodeStarted | None = None
     end: RunEnd | None = None
     abandoned: bool = False
+    through: tuple[Passage, ...] = ()
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pi_workflows_nb.wire.errors import WorkflowDefinitionError
+from pi_workflows_nb.workflows.composition import mount_of
 from pi_workflows_nb.workflows.edges import Edge
 from pi_workflows_nb.workflows.nodes import Decision, Node, check_name
 
@@ -21,7 +22,12 @@ def validate(workflow: Workflow) -> None:
     no nodes, an unknown start, edges from or to unknown nodes, nodes that cannot be reached, a decision's edge without
     a case for a choice, values that are no nodes or edges.
     """
-    faults = list(_faults(workflow))
+    raise_faults(workflow, _faults(workflow))
+
+
+def raise_faults(workflow: Workflow, found: Iterable[str]) -> None:
+    """Raise WorkflowDefinitionError with all of the faults of a workflow, if there are any."""
+    faults = list(found)
     if not faults:
         return
     label = f"workflow {workflow.name!r}"
@@ -34,7 +40,7 @@ def _faults(workflow: Workflow) -> Iterator[str]:
     from pi_workflows_nb.workflows.definition import check_fields
 
     check_fields(workflow)
-    if not workflow.nodes:
+    if not workflow.nodes and not workflow.includes:
         yield "it has no nodes; add one, as a function under @wf.compute"
         return
     sound = True
@@ -43,9 +49,17 @@ def _faults(workflow: Workflow) -> Iterator[str]:
         if fault is not None:
             sound = False
             yield fault
-    if workflow.start_at not in workflow.nodes:
+    for name in workflow.includes:
+        if name in workflow.nodes:
+            sound = False
+            yield f"{name!r} is a node and an include; give one of them another name"
+    entries = [*workflow.nodes, *workflow.includes]
+    if workflow.start_at not in entries:
         sound = False
-        yield f"start_at={workflow.start_at!r} is not one of its nodes{_instead(workflow.start_at, workflow.nodes)}"
+        yield f"start_at={workflow.start_at!r} is not one of its nodes{_instead(workflow.start_at, entries)}"
+    for fault in _exit_faults(workflow):
+        sound = False
+        yield fault
     for source, edge in workflow.edges.items():
         for fault in _edge_faults(workflow, source, edge):
             sound = False
@@ -68,17 +82,44 @@ def _edge_faults(workflow: Workflow, source: str, edge: object) -> Iterator[str]
     if not isinstance(edge, Edge) or edge.source != source:
         yield f"what leaves node {source!r} is {edge!r}; add edges with wf.edge({source!r}, …)"
         return
-    if source not in nodes:
+    if source in workflow.includes:
+        yield (
+            f"an edge leaves include {source!r}; a child is left by one of its exits, so write '{source}.<exit>' as "
+            "the start of the edge"
+        )
+    elif mount_of(source) in workflow.includes:
+        if edge.decision:
+            yield f"a decision_edge leaves {source!r}, which is an exit; use a switch with a path there"
+            return
+    elif source not in nodes:
         yield (
             f"an edge leaves {source!r}, which is not one of its nodes{_instead(source, nodes)} "
             f"(an edge that is left over goes with `del wf.edges[{source!r}]`)"
         )
     for target in edge.targets:
-        if target not in nodes:
-            near = _instead(target, nodes)
+        if target not in nodes and target not in workflow.includes:
+            near = _instead(target, [*nodes, *workflow.includes])
             yield f"the edge from {source!r} leads to {target!r}, which is not one of its nodes{near}"
     if edge.decision:
         yield from _decision_faults(source, nodes.get(source), edge)
+
+
+def _exit_faults(workflow: Workflow) -> Iterator[str]:
+    behind: dict[str, str] = {}
+    for name, way in workflow.exits.items():
+        if way.node in workflow.includes:
+            yield f"exit {name!r} is behind include {way.node!r}; name one of its exits, as '{way.node}.<exit>'"
+        elif way.node not in workflow.nodes and mount_of(way.node) not in workflow.includes:
+            near = _instead(way.node, workflow.nodes)
+            yield f"exit {name!r} is behind {way.node!r}, which is not one of its nodes{near}"
+        if way.node in workflow.edges:
+            yield (
+                f"exit {name!r} is behind {way.node!r}, which an edge leaves as well; "
+                "put a node of its own before the exit, or drop the edge"
+            )
+        if way.node in behind:
+            yield f"exits {behind[way.node]!r} and {name!r} are behind the same node {way.node!r}; keep one"
+        behind[way.node] = name
 
 
 def _decision_faults(source: str, node: Node | None, edge: Edge) -> Iterator[str]:
@@ -99,17 +140,21 @@ def _decision_faults(source: str, node: Node | None, edge: Edge) -> Iterator[str
 def _unreachable(workflow: Workflow) -> Iterator[str]:
     reached: set[str] = set()
     waiting = [workflow.start_at]
+    leaving: dict[str, list[Edge]] = {}
+    for source, edge in workflow.edges.items():
+        leaving.setdefault(mount_of(source) or source, []).append(edge)
     while waiting:
         name = waiting.pop()
         if name not in reached:
             reached.add(name)
-            edge = workflow.edges.get(name)
-            waiting.extend(edge.targets if edge is not None else ())
-    for name in workflow.nodes:
+            for edge in leaving.get(name, ()):
+                waiting.extend(edge.targets)
+    for name in [*workflow.nodes, *workflow.includes]:
         if name not in reached:
+            kind = "node" if name in workflow.nodes else "include"
             yield (
-                f"node {name!r} cannot be reached from {workflow.start_at!r}; lead an edge to it, "
-                f"or drop it with `del wf.nodes[{name!r}]`"
+                f"{kind} {name!r} cannot be reached from {workflow.start_at!r}; lead an edge to it, "
+                f"or drop it with `del wf.{kind}s[{name!r}]`"
             )
 
 

@@ -28,6 +28,7 @@ STRUCTS: list[msgspec.Struct] = [
         Raw(runner.encode(runner.Snapshot(False, END, FINISHED, STARTED))), "run-1", "epoch-1", runner.MESSAGE_SCHEMA,
     ),
     runner.Snapshot(False, END, FINISHED, STARTED),
+    runner.Snapshot(False, None, FINISHED, STARTED, [runner.Passage("include_entered", "m", VALUE)]),
     runner.ReserveEffect("a", "t.create", "k", "idempotent", VALUE),
     runner.SettleEffect("e", "boom", None, "rejected", LARGE),
     runner.Update("a", VALUE, "overall", "progress"),

@@ -56,6 +56,7 @@ class Peer:
             self.state = state or {
                 "attemptCounts": {},
                 "input": None,
+                "passages": [],
                 "pending": None,
                 "runId": self.run_id,
                 "steps": [],
