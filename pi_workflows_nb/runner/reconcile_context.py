@@ -155,6 +155,8 @@ class Effects:
         `EffectRequestConflictError` when the key stands for another kind, request or generation; `ConflictError` when
         this pass has applied an effect already: return `ctx.requeue()` and let the next pass go on.
         """
+        _checked_name(key, "the key of an effect")
+        _checked_name(kind, "the kind of an effect")
         if not callable(apply):
             raise ManagedResourceError(f"the effect {key!r} needs apply=: a function that does it")
         return _either(self._ensure(key, kind, to_json(request), observe, apply))
@@ -238,8 +240,9 @@ class ChildWorkflows:
         `WorkflowRequestConflictError` when the key stands for another workflow or input; also what starting a run may
         raise (`NotFoundError`, `SourceError`, `WorkflowInputError`, `SessionRequiredError`).
         """
+        _checked_name(request_key, "a request key")
         name = workflow if isinstance(workflow, str) else getattr(workflow, "name", None)
-        if not isinstance(name, str):
+        if not isinstance(name, str) or not name:
             raise ManagedResourceError(f"workflow={workflow!r}: the name of a workflow, or one of those in workflows=")
         return _either(self._ensure(request_key, name, input))
 
@@ -290,12 +293,18 @@ class ReconcileContext:
 
     def record_event(self, type: str, payload: dict[str, Any] | None = None) -> None:
         """Note something in the history of the resource; the payload is a JSON object of at most 64 KiB."""
+        _checked_name(type, "the type of an event")
         if payload is not None and not isinstance(payload, dict):
             raise ManagedResourceError(f"the payload of an event is a JSON object, not a {payload.__class__.__name__}")
         self._server.ask("resource.recordEvent", RecordEvent(self._server.value(payload or {}), type))
 
     def __repr__(self) -> str:
         return f"<context of a pass over {self.resource.key!r} of {self.resource.resource_manager!r}>"
+
+
+def _checked_name(value: object, what: str) -> None:
+    if not isinstance(value, str) or not value:
+        raise ManagedResourceError(f"{what} is a text of at least one character, not {value!r}")
 
 
 def run_to_end(value: Any) -> Any:

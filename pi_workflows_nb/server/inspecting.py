@@ -59,11 +59,11 @@ async def ask(
         end = await life
         spec.log.unlink(missing_ok=True)
     if not done:
-        raise SourceError(f"the workflow's source did not answer within {INSPECT_SECONDS:.0f} s")
+        raise SourceError(f"the source did not answer within {INSPECT_SECONDS:.0f} s")
     if not end.spawned:
-        raise SourceError(f"the workflow's source could not be asked: {end.diagnostic}")
+        raise SourceError(f"the source could not be asked: {end.diagnostic}")
     if not answers:
-        raise SourceError("the process that loaded the workflow's source ended without an answer")
+        raise SourceError("the process that loaded the source ended without an answer")
     return _result(answers[0])
 
 
@@ -75,7 +75,7 @@ def _result(line: bytes) -> dict[str, Any]:
             return result
         said, kind = str(answer["error"]), getattr(tree, str(answer.get("kind")), SourceError)
     except (PiWorkflowsError, LookupError, TypeError, AttributeError):
-        raise SourceError("the process that loaded the workflow's source gave no proper answer") from None
+        raise SourceError("the process that loaded the source gave no proper answer") from None
     if not (isinstance(kind, type) and issubclass(kind, PiWorkflowsError)):
         kind = SourceError
     try:

@@ -69,14 +69,21 @@ class ManagerSources:
     def applied(self, name: str, project: str, kept: dict[str, Any] | None) -> ManagerSource:
         """The source that a resource is applied with: what the client sent (`kept`, checked here), or what is found.
 
+        A manager of cells that are gone is the one that was kept, unless a file of its name is there by now.
         `NotFoundError` where there is none, `SourceError` for one that this user has not made.
         """
         if kept is not None and kept["frozen"] is not None:
             if not sources.verify_mac(kept["frozen"], self._server.signing_key):
                 raise SourceError("the resource manager was not frozen by this user on this machine; it is not loaded")
             return ManagerSource(name, kept["frozen"], kept["identity"], None, kept["workflows"])
-        found = self._discovered(name, Path(project))
-        return found if kept is None else _with(found, kept["workflows"])
+        sent = {} if kept is None else kept["workflows"]
+        try:
+            return _with(self._discovered(name, Path(project)), sent)
+        except NotFoundError:
+            before = self._read(self._path(identities.project_id(project), name)) if NAME.fullmatch(name) else None
+            if before is None or before["frozen"] is None:
+                raise
+            return ManagerSource(name, before["frozen"], before["identity"], None, {**before["workflows"], **sent})
 
     def resolve(self, name: str, project_id: str, project: str) -> ManagerSource | None:
         """The source that a pass is made with; None where there is none, or none that may be loaded."""
