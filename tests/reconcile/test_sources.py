@@ -16,7 +16,7 @@ SAYS = """
 
     @m.reconcile
     def reconcile(ctx, resource):
-        return ctx.settled(status={{"said": {said!r}, "pid": os.getpid()}}, conditions=[pw.condition_true("Ready", "Yes")])
+        return ctx.settled(status={{"said": {said!r}}}, conditions=[pw.condition_true("Ready", "Yes")])
 """
 
 
@@ -33,16 +33,19 @@ def test_one_lies_in_a_file_of_the_project(server, write):
     assert said(server.resources.apply("box", "one")) == "project"
 
 
-def test_one_lies_in_the_folder_of_the_user_and_the_project_comes_first(server, write, tmp_path, monkeypatch):
+@pytest.fixture
+def user_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     folder = tmp_path / "home" / ".pi" / "agent" / "resource-managers"
     folder.mkdir(parents=True)
+    return folder
+
+
+def test_one_lies_in_the_folder_of_the_user_and_the_project_comes_first(user_folder, server, write):
     for name in ("box", "crate"):
         text = "import os\nimport pi_workflows_nb as pw\n" + says(name, "user").replace("\n    ", "\n")
-        (folder / f"{name}.resource_manager.py").write_text(text)
+        (user_folder / f"{name}.resource_manager.py").write_text(text)
     write("box", says("box", "project"))
-    if server.placement == "process":
-        pytest.skip("a server that runs already has the home that it was started with")
     assert said(server.resources.apply("box", "one")) == "project"
     assert said(server.resources.apply("crate", "one")) == "user"
 
