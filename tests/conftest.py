@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from jupyter_core.utils import ensure_event_loop
 
-from tests.leaks import Snapshot, mark_session
+from tests.leaks import Snapshot, kept_alive, living, mark_session
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,6 +41,22 @@ def jupyter_loop() -> Iterator[None]:
     loop = ensure_event_loop()
     yield
     loop.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def keeps_nothing_alive() -> Iterator[None]:
+    """Once for a file of tests: to look at every object takes a while."""
+    before = living()
+    yield
+    if kept := kept_alive(before):
+        pytest.fail("kept alive by this file of tests:\n  " + "\n  ".join(kept), pytrace=False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Let go of what a test was given before it is asked what is kept: pytest itself does so afterwards."""
+    if isinstance(item, pytest.Function):
+        item.funcargs.clear()
 
 
 @pytest.fixture(autouse=True)

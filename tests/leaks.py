@@ -4,7 +4,7 @@ A snapshot before the test knows the processes, threads and descriptors that wer
 does not go away within a moment is a leak. A process counts as ours when it descends from this one, or carries the mark
 of this test session in its environment, which everything inherits, also what was reparented or got its own session.
 Memory that does not come back is a leak beyond what caches may hold; little leaks are found where one thing is done
-hundreds of times.
+hundreds of times, and by what a file of tests leaves alive of the objects that hold much.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,20 @@ MOST_BYTES = 96 << 20
 """SQLite's cache of a server that outlives the test has 64 MB; the rest is for those of the interpreter."""
 BYTES_OF_A_MODULE = 256 << 10
 """What a module that a test is the first to import may keep."""
+
+HOLD_MUCH = {
+    "pi_workflows_nb.client.connection": ("SocketConnection",),
+    "pi_workflows_nb.notebook.attachment": ("Attachment",),
+    "pi_workflows_nb.notebook.run_view": ("RunView",),
+    "pi_workflows_nb.server.client": ("Client",),
+    "pi_workflows_nb.server.local_connection": ("LocalConnection",),
+    "pi_workflows_nb.server.nursery": ("Child", "Nursery"),
+    "pi_workflows_nb.server.server": ("WorkflowServer",),
+    "pi_workflows_nb.server.thread": ("ServerThread",),
+    "pi_workflows_nb.server.workflow_runner_supervisor": ("WorkflowRunnerSupervisor",),
+    "pi_workflows_nb.state.database": ("Database",),
+}
+"""Classes by module, whose objects are to be gone once nobody needs them."""
 
 
 def mark_session() -> None:
@@ -77,6 +92,26 @@ def give_back() -> None:
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def living() -> Counter[str]:
+    """How many objects that hold much are reachable, by class."""
+    gc.collect()
+    classes = {
+        getattr(sys.modules[module], name): name
+        for module, names in HOLD_MUCH.items()
+        if module in sys.modules
+        for name in names
+    }
+    return Counter(classes[type(one)] for one in gc.get_objects() if type(one) in classes)
+
+
+def kept_alive(before: Counter[str], patience: float = 5.0) -> list[str]:
+    """What is alive, after `patience` seconds at most, beyond what was before; as lines for a person."""
+    until = time.monotonic() + patience
+    while (more := living() - before) and time.monotonic() < until:
+        time.sleep(0.1)
+    return [f"{count} of {name}" for name, count in sorted(more.items())]
 
 
 def described(process: psutil.Process) -> str:

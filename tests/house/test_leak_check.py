@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 import threading
+from importlib import import_module
 
-from tests.leaks import Snapshot, give_back
+from pi_workflows_nb.state.database import Database
+from tests.leaks import HOLD_MUCH, Snapshot, give_back, kept_alive, living
 
 SLEEP = "import time; time.sleep(60)"
 DETACHED = f"""
@@ -81,3 +83,17 @@ def test_memory_that_a_cycle_holds_is_no_leak():
     cycle.append(cycle)
     del cycle
     assert before.left(patience=0) == []
+
+
+def test_an_object_that_holds_much_is_seen_until_it_is_let_go(tmp_path):
+    before = living()
+    kept: list[object] = [Database.open(tmp_path / "s.sqlite", 1)]
+    kept[0].close()
+    kept.append(kept)  # nothing but the collector finds it
+    assert kept_alive(before, patience=0) == ["1 of Database"]
+    del kept
+    assert kept_alive(before, patience=0) == []
+
+
+def test_all_classes_that_hold_much_are_there():
+    assert all(hasattr(import_module(module), name) for module, names in HOLD_MUCH.items() for name in names)
