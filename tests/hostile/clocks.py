@@ -13,7 +13,7 @@ class WallClock:
     """Read anew at each look from a file; the monotonic clock goes on as it is, as it does where a clock is set."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self.file = file
         self.jump(0)
         self.variables = {
             "LD_PRELOAD": str(LIBRARY),
@@ -27,6 +27,6 @@ class WallClock:
 
     def jump(self, seconds: int) -> None:
         """Set the clock to so many seconds from the true time. A rename, since it may be read at any moment."""
-        new = self._file.with_suffix(".new")
+        new = self.file.with_suffix(".new")
         new.write_text(f"{seconds:+d}")
-        new.rename(self._file)
+        new.rename(self.file)

@@ -6,6 +6,7 @@ import json
 import time
 from contextlib import closing
 
+import psutil
 import pytest
 
 from pi_workflows_nb.state.database import open_read_only
@@ -16,9 +17,6 @@ from tests.kernels import kernel
 START = """
 import json, os, time
 import pi_workflows_nb as pw
-os.environ.update({variables})
-for name in {without}:
-    os.environ.pop(name, None)
 server = pw.start(database={database!r}, project={project!r}, server={placement!r})
 """
 DEFINE = """
@@ -75,48 +73,73 @@ def never(ctx):
 def after(ctx):
     return ctx.results["never"]["outcome"]
 
+patient = pw.Workflow("patient", start_at="waits")
+
+@patient.compute
+def waits(ctx):
+    held("gate")
+    return "waited"
+
 stuck.edge("never", switch="$result.outcome", cases=dict.fromkeys(["ok", "timed_out"], "after"))
-runs = {{wf.name: server.run(wf) for wf in (long, asleep, stuck)}}
-""".replace("{{", "{").replace("}}", "}")
+"""
+RUN = """
+served_by = os.environ["FAKETIME_TIMESTAMP_FILE"]
+os.environ["FAKETIME_TIMESTAMP_FILE"] = {clock!r}  # which a run sees as it is at this moment
+runs = {{wf.name: server.run(wf) for wf in [{workflows}]}}
+os.environ["FAKETIME_TIMESTAMP_FILE"] = served_by
+"""
 
 
+HOUR = 3600
 CASES = [
-    ("thread", "all", 3600),
-    ("process", "all", -3600),
-    ("thread", "server", 3600),
-    ("thread", "runners", -3600),
-    ("thread", "all", -3600),
-    ("process", "all", 3600),
-    ("thread", "server", -3600),
-    ("thread", "runners", 3600),
+    ("thread", "server and runners", HOUR),
+    ("process", "server and runners", -HOUR),
+    ("thread", "server", HOUR),
+    ("process", "server", -HOUR),
+    ("thread", "runners", -HOUR),
+    ("process", "runners", HOUR),
 ]
+LONG_CASES = [(placement, who, -seconds) for placement, who, seconds in CASES]
+
+
+class Clocks:
+    """Two clocks that can be set apart from each other: of the kernel and whoever serves, and of the runners."""
+
+    def __init__(self, folder, monkeypatch):
+        self.server, self.runners = WallClock(folder / "clock"), WallClock(folder / "other clock")
+        for name, value in self.server.variables.items():
+            monkeypatch.setenv(name, value)
+
+    def set(self, who, seconds):
+        for name in ("server", "runners"):
+            if name in who:
+                getattr(self, name).jump(seconds)
+
+
+def asked(path, query):
+    with closing(open_read_only(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+UNDER_WAY = "SELECT count(*) FROM node_attempts WHERE status IN ('running', 'waiting')"
+CLAIMS = (
+    "SELECT workflow_name, max(generation) FROM leases JOIN runs USING (resource_id)"
+    " JOIN workflow_definitions USING (definition_digest) GROUP BY 1 ORDER BY 1"
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("placement", "who", "seconds"), CASES)
+@pytest.mark.parametrize(("placement", "who", "seconds"), [*CASES, *LONG_CASES])
 def test_a_clock_that_is_set_costs_nothing(tmp_path, monkeypatch, long_form, placement, who, seconds):
-    if not long_form and CASES.index((placement, who, seconds)) > 3:
+    if not long_form and (placement, who, seconds) in LONG_CASES:
         pytest.skip("the other sign of each is played with --long")
-    clock, path = WallClock(tmp_path / "clock"), tmp_path / "s.sqlite"
-    if who != "runners":
-        for name, value in clock.variables.items():
-            monkeypatch.setenv(name, value)
+    clocks, path = Clocks(tmp_path, monkeypatch), tmp_path / "s.sqlite"
     with kernel(tmp_path) as jupyter:
-        jupyter.run(
-            START.format(
-                database=str(path), project=str(tmp_path), placement=placement,
-                variables=clock.variables if who == "runners" else {},
-                without=["LD_PRELOAD"] if who == "server" else [],
-            )
-        )  # fmt: skip
+        jupyter.run(START.format(database=str(path), project=str(tmp_path), placement=placement))
         jupyter.run(DEFINE)
-
-        def rows(query):
-            with closing(open_read_only(path)) as connection:
-                return connection.execute(query).fetchall()
-
-        until(lambda: rows("SELECT count(*) FROM node_attempts WHERE status IN ('running', 'waiting')") == [(3,)])
-        clock.jump(seconds)
+        jupyter.run(RUN.format(clock=str(clocks.runners.file), workflows="long, asleep, stuck"))
+        until(lambda: asked(path, UNDER_WAY) == [(3,)])
+        clocks.set(who, seconds)
         # Long enough for renewals, and for whoever would believe that an hour has passed.
         time.sleep(1.5)
         (tmp_path / "gate").touch()
@@ -125,11 +148,13 @@ def test_a_clock_that_is_set_costs_nothing(tmp_path, monkeypatch, long_form, pla
         assert (third, stuck) == ("third", "timed_out")
         assert 4 < slept < 40
         seen = float(jupyter.run("print(runs['long'].output_of('first'))"))
-        assert abs(seen - time.time() - (0 if who == "server" else seconds)) < 600, "the node saw another clock"
+        assert abs(seen - time.time() - seconds * ("runners" in who)) < 600, "the node saw another clock"
+        (written,) = asked(path, "SELECT max(updated_at) FROM runs")[0]
+        assert abs(written / 1000 - time.time() - seconds * ("server" in who)) < 600, "so did the server"
         assert jupyter.run("print(len(server.verify()), server.status()['epoch'])") == "0 1\n"
         jupyter.run("server.stop()")
     assert len((tmp_path / "ledger").read_text().split()) == 1
-    assert rows("SELECT node_id, attempt_number, status FROM node_attempts ORDER BY node_id, attempt_number") == [
+    assert asked(path, "SELECT node_id, attempt_number, status FROM node_attempts ORDER BY 1, 2") == [
         ("after", 1, "completed"),
         ("awake", 1, "completed"),
         ("first", 1, "completed"),
@@ -140,10 +165,37 @@ def test_a_clock_that_is_set_costs_nothing(tmp_path, monkeypatch, long_form, pla
         ("third", 2, "completed"),
         ("tired", 1, "completed"),
     ]
-    claims = (
-        "SELECT workflow_name, max(generation) FROM leases JOIN runs USING (resource_id)"
-        " JOIN workflow_definitions USING (definition_digest) GROUP BY 1 ORDER BY 1"
-    )
     # A sleep is claimed again at its end, a node that does not stop ends its runner; nothing else takes a new claim.
-    assert rows(claims) == [("asleep", 2), ("long", 1), ("stuck", 2)]
+    assert asked(path, CLAIMS) == [("asleep", 2), ("long", 1), ("stuck", 2)]
+    sound(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR])
+def test_a_clock_that_is_set_while_nobody_serves_holds_no_run(tmp_path, monkeypatch, placement, seconds):
+    clocks, path = Clocks(tmp_path, monkeypatch), tmp_path / "s.sqlite"
+    start = START.format(database=str(path), project=str(tmp_path), placement=placement)
+    with kernel(tmp_path) as jupyter:
+        jupyter.run(start)
+        jupyter.run(DEFINE)
+        jupyter.run(RUN.format(clock=str(clocks.server.file), workflows="patient"))
+        until(lambda: asked(path, UNDER_WAY) == [(1,)])
+        served = int(jupyter.run("print(server.status()['pid'])"))
+        jupyter.kill()
+        if placement == "process":
+            psutil.Process(served).kill()
+        clocks.set("server", seconds)
+    with kernel(tmp_path) as jupyter:
+        (tmp_path / "gate").touch()
+        began = time.monotonic()
+        jupyter.run(start)
+        assert jupyter.run("print(server.runs().index.size, server.status()['epoch'])") == "1 2\n"
+        found = "server.get_run(server.runs().index[0])"
+        assert jupyter.run(f"print({found}.wait(timeout=60).output)").splitlines()[-1] == "waited"
+        assert time.monotonic() - began < 20, "somebody waited for a clock"
+        assert jupyter.run("print(len(server.verify()))") == "0\n"
+        (written,) = asked(path, "SELECT max(updated_at) FROM runs")[0]
+        assert abs(written / 1000 - time.time() - seconds) < 600, "the server saw another clock"
+        jupyter.run("server.stop()")
+    assert asked(path, CLAIMS) == [("patient", 2)]
     sound(path)
