@@ -59,8 +59,7 @@ class Upkeep:
             if supervisor is None or supervisor.progress.ended:
                 continue
             left = supervisor.expires_at() - now
-            # A stop in which this server was held up, too, is no fault of the run.
-            stopped = supervisor.stopped_by_signal(notice=self._server.lateness.now < LATE_SECONDS)
+            stopped = supervisor.stopped_by_signal()
             if left <= 0:
                 supervisor.expired()
             elif left < supervisor.claim.lease_ms * 2 / 3 and not stopped:

@@ -25,7 +25,8 @@ from .proposals import Proposals, Voice
 if TYPE_CHECKING:
     from .server import WorkflowServer
 
-STOPPED_TICKS: Final = 2
+STOPPED_PART: Final = 0.25
+"""Of its claim's time, from which on a process that was stopped at its end is held to have stopped by itself."""
 
 
 class WorkflowRunnerSupervisor:
@@ -62,7 +63,7 @@ class WorkflowRunnerSupervisor:
                 running=self._record_running,
             ),
         )
-        self._ticks_stopped = 0
+        self._stopped_since: float | None = None
         self._loading_until: float | None = None
 
     # -- the life -----------------------------------------------------------------------------------------------------
@@ -167,18 +168,23 @@ class WorkflowRunnerSupervisor:
         ).fetchone()
         return row[0] or 0 if row else 0
 
-    def stopped_by_signal(self, *, notice: bool) -> bool:
-        """Whether the runner's process is stopped (state T): its claim is left to expire.
-
-        Asked at every tick; whether it was stopped at the last ones is remembered where `notice` says so.
-        """
-        stopped = self.server.processes.is_stopped(self.launch.runner_epoch)
-        self._ticks_stopped = self._ticks_stopped + 1 if stopped and notice else 0
-        return stopped
+    def stopped_by_signal(self) -> bool:
+        """Whether the runner's process is stopped (state T): its claim is left to expire. Asked at every tick."""
+        if not self.server.processes.is_stopped(self.launch.runner_epoch):
+            self._stopped_since = None
+            return False
+        if self._stopped_since is None:
+            self._stopped_since = self._active_time()
+        return True
 
     def expired(self) -> None:
-        """End the runner, which has no claim any more."""
-        self.progress.stopped = self._ticks_stopped >= STOPPED_TICKS
+        """End the runner, which has no claim any more.
+
+        Time in which this server was held up, too, is no fault of the run: a lid was closed.
+        """
+        if self._stopped_since is not None:
+            stopped = self._active_time() - self._stopped_since
+            self.progress.stopped = stopped >= self.claim.lease_ms / 1000 * STOPPED_PART
         self.kill("claimLost")
 
     def overdue(self) -> bool:

@@ -72,7 +72,9 @@ def test_a_process_that_stops_itself_until_its_claim_is_gone_counts_as_a_crash(s
     run = short_lease.run(hostile("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\nsignal.pause()"))
     until(lambda: short_lease.view(run)["controls"] == ["cancel", "resume"], 30)
     assert "stopped by a signal while node bad ran, for longer than its claim lasts" in short_lease.view(run)["reason"]
-    assert short_lease.runners(run) == ["claimLost"] * 3
+    # A stop in which the server was held up, too, as on a busy machine, is excused, and one more is needed.
+    assert short_lease.rows("SELECT consecutive_errors FROM run_queue WHERE run_id = ?", run.id) == [(3,)]
+    assert set(short_lease.runners(run)) == {"claimLost"}
     short_lease.check_gone(run)
 
 
