@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NAME: Final = re.compile(r"[a-z][a-z0-9-]*")
 PASS_SECONDS: Final = 60.0
 MOST_SECONDS: Final = 24 * 3600.0
+LONGEST_REST: Final = 100 * 365 * 24 * 3600.0
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -111,8 +112,10 @@ def requeue_after(
 ) -> PassResult:
     """End a pass: there is to be another after so many seconds (or a timedelta), sooner if something happens."""
     given = _seconds(seconds)
-    if given is None or given < 0:
-        raise ManagedResourceError(f"requeue_after({seconds!r}): it is a number of seconds, 0 or more, or a timedelta")
+    if given is None or not 0 <= given <= LONGEST_REST:
+        raise ManagedResourceError(
+            f"requeue_after({seconds!r}): it is a number of seconds, 0 or more, or a timedelta, of at most 100 years"
+        )
     return _result(given, status, conditions, finalizers)
 
 
