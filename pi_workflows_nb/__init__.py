@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .wire.errors import ServerRunningError as ServerRunningError
     from .wire.errors import ServerStoppedError as ServerStoppedError
     from .wire.errors import SessionRequiredError as SessionRequiredError
+    from .wire.errors import SettingsError as SettingsError
     from .wire.errors import SourceError as SourceError
     from .wire.errors import StateFileError as StateFileError
     from .wire.errors import StateUnavailableError as StateUnavailableError
@@ -58,8 +59,11 @@ if TYPE_CHECKING:
     from .workflows.nodes import checkpoint as checkpoint
     from .workflows.nodes import compute as compute
     from .workflows.nodes import decision as decision
+    from .workflows.nodes import settings_route as settings_route
     from .workflows.nodes import shell as shell
     from .workflows.retries import retry as retry
+    from .workflows.settings import allow_settings_path as allow_settings_path
+    from .workflows.settings import workflow_settings as workflow_settings
     from .workflows.waiting_nodes import sleep as sleep
     from .workflows.waiting_nodes import wait_event as wait_event
 
@@ -92,6 +96,7 @@ _ROOMS = {
         "ServerRunningError",
         "ServerStoppedError",
         "SessionRequiredError",
+        "SettingsError",
         "SourceError",
         "StateFileError",
         "StateUnavailableError",
@@ -107,8 +112,9 @@ _ROOMS = {
     "workflows.engine": ("WorkflowEngine",),
     "workflows.local_store": ("LocalStore",),
     "workflows.waiting_nodes": ("sleep", "wait_event"),
-    "workflows.nodes": ("action", "agent", "checkpoint", "compute", "decision", "shell"),
+    "workflows.nodes": ("action", "agent", "checkpoint", "compute", "decision", "settings_route", "shell"),
     "workflows.retries": ("retry",),
+    "workflows.settings": ("allow_settings_path", "workflow_settings"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -286,6 +286,34 @@ class Run(RunFrames):
         self._link.ask("checkpoint.answer", {"value": self._link.value(value)}, run_id=self._leaf)
         return self
 
+    def change_settings(self, patch: list[dict[str, Any]], expected: int | None = None, *, mount: str = "") -> int:
+        """Change the settings of the run while it goes on, and give the new change number.
+
+        `patch` is a JSON Patch (RFC 6902): attempts that begin from now on see what it makes of the settings. With
+        `expected` the change is made only at that change number. `mount` is the path of an included workflow that has
+        settings of its own. Errors: `SettingsError` for a patch that is malformed, too large or not allowed,
+        `WorkflowInputError` when the workflow refuses the value, `ConflictError` for another change number or a run
+        that is over, `NotFoundError` where there are no settings.
+        """
+        from pi_workflows_nb.workflows.settings import check_patch
+        from pi_workflows_nb.workflows.values import to_json
+
+        payload = {"expected": expected, "mount": mount, "patch": to_json(check_patch(patch))}
+        receipt = self._link.ask("run.changeSettings", payload, run_id=self._leaf).receipt or {}
+        return int(receipt["changeNumber"])
+
+    def queue_follow_up(self, text: str) -> str:
+        """Queue a prompt for the run's session, for after the run has completed, and give its id.
+
+        At most 64 KiB, and not blank. `ConflictError` for a run that is over or has no session.
+        """
+        receipt = self._link.ask("followUp.queue", {"prompt": text}, run_id=self._leaf).receipt or {}
+        return str(receipt["followUpId"])
+
+    def remove_follow_up(self, follow_up_id: str) -> None:
+        """Take a queued prompt back. `NotFoundError`, or `ConflictError` when it was removed or cancelled before."""
+        self._link.ask("followUp.remove", {"followUpId": follow_up_id}, run_id=self._leaf)
+
     # -- showing --------------------------------------------------------------------------------------------------
 
     def _reader(self) -> Reader:

@@ -128,7 +128,7 @@ class Server(FileAccess):
         return Run(self._link, receipt["runId"], receipt.get("note"))
 
     def _described(self, workflow: Workflow, given: Any, agent: Any, mode: str | None) -> dict[str, Any]:
-        from pi_workflows_nb.workflows import compiled, finding, inputs, snapshot, sources
+        from pi_workflows_nb.workflows import compiled, finding, inputs, settings, snapshot, sources
 
         find = finding.Discovered(self.project, cells.texts())
         graph = compiled.compile_workflow(workflow, find)
@@ -144,6 +144,9 @@ class Server(FileAccess):
         if find.mounts:
             frozen["mounts"] = find.mounts
         sources.sign(frozen, sources.signing_key(self.home))
+        initial = None
+        if workflow.settings is not None:
+            initial = settings.initial_settings(workflow.settings, normalized, f"workflow {workflow.name!r}")
         value = self._connection.value
         return {
             "frozen": value(canonical_json.encode(frozen)),
@@ -151,6 +154,7 @@ class Server(FileAccess):
             "mode": mode or "headless",
             "mountedSources": graph.mounted_sources(),
             "name": workflow.name,
+            "settings": None if initial is None else value(initial),
             "snapshot": value(canonical_json.encode(described)),
             "source": sources.source_identity(workflow, frozen),
             "title": inputs.make_title(workflow, normalized),

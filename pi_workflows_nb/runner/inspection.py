@@ -17,6 +17,7 @@ from pi_workflows_nb.workflows.compiled import Compiled, compile_workflow
 from pi_workflows_nb.workflows.definition import Workflow
 from pi_workflows_nb.workflows.finding import Discovered, Stored
 from pi_workflows_nb.workflows.inputs import accept_value, make_title, normalize_input
+from pi_workflows_nb.workflows.settings import changed, initial_settings
 from pi_workflows_nb.workflows.snapshot import definition_digest, definition_snapshot
 from pi_workflows_nb.workflows.sources import LoadedSource, load
 from pi_workflows_nb.workflows.tracebacks import error_text
@@ -73,9 +74,29 @@ def _describe(question: dict[str, Any]) -> dict[str, Any]:
         "mountedSources": graph.mounted_sources(),
         "mounts": find.mounts,
         "name": workflow.name,
+        "settings": _settings(workflow, given),
         "snapshot": snapshot,
         "title": make_title(workflow, given),
     }
+
+
+def _settings(workflow: Workflow, given: Any) -> dict[str, Any] | None:
+    """What the settings of a run begin as, under `value`; None where the workflow declares none."""
+    if workflow.settings is None:
+        return None
+    initial = initial_settings(workflow.settings, given, f"workflow {workflow.name!r}")
+    return {"value": canonical_json.decode(initial)}
+
+
+def _change_settings(question: dict[str, Any]) -> dict[str, Any]:
+    frozen, mount = _inline(question["source"]), question["mountPath"]
+    workflow = _workflow(load(frozen, name=question.get("name")))
+    if mount:
+        workflow = compile_workflow(workflow, Stored(frozen), checked=False).mounts[mount].workflow
+    if workflow.settings is None:
+        raise NotFoundError(f"workflow {workflow.name!r} declares no settings")
+    value = changed(workflow.settings, question["before"], question["after"], "the change of settings")
+    return {"value": canonical_json.decode(value)}
 
 
 def _validate(question: dict[str, Any]) -> dict[str, Any]:
@@ -99,6 +120,7 @@ def _inline(value: Any) -> Any:
 
 
 _OPERATIONS: Final = {
+    "changeSettings": _change_settings,
     "describe": _describe,
     "describeManager": managers.describe,
     "initialStatus": managers.initial_status,

@@ -7,10 +7,16 @@ from os import _exit
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from pi_workflows_nb.wire.canonical_json import decode as decode_json
-from pi_workflows_nb.wire.errors import ConflictError, EffectRequestConflictError, NotFoundError, ProtocolError
+from pi_workflows_nb.wire.errors import (
+    ConflictError,
+    EffectRequestConflictError,
+    NotFoundError,
+    ProtocolError,
+    SettingsChangedError,
+)
 from pi_workflows_nb.wire.identities import utf8
 from pi_workflows_nb.wire.runner_messages import (
     RUN_AHEAD_SECONDS,
@@ -22,6 +28,9 @@ from pi_workflows_nb.wire.runner_messages import (
     ReadRunState,
     Reservation,
     ReserveEffect,
+    SettingsOf,
+    SettingsSeen,
+    SettingsState,
     SettleEffect,
     Snapshot,
     Started,
@@ -44,6 +53,7 @@ from pi_workflows_nb.workflows.store import (
     Recovery,
     RunEnd,
     RunState,
+    SettingsCopy,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +63,7 @@ if TYPE_CHECKING:
 PATH: Final = "server://pi-workflows-state"
 _NOTHING: Final = b"{}"
 _reservation: Final = msgspec.json.Decoder(Reservation).decode
+_settings: Final = msgspec.json.Decoder(SettingsState).decode
 _run_state: Final = msgspec.json.Decoder(RunStateMessage).decode
 
 
@@ -96,6 +107,9 @@ class ServerBackedWorkflowStore:
         if finished is not None:
             attempt = finished.attempt_id
         transport = self._transport
+        if finished is not None and finished.unless_changed is not None:
+            self._propose_if_unchanged(snapshot, attempt)
+            return
         transport.send(kind_of(snapshot), "store.writeSnapshot", encode(snapshot), self._revision, attempt)
         self._revision += revisions_of(snapshot)
         if transition.abandoned:
@@ -104,6 +118,21 @@ class ServerBackedWorkflowStore:
             transport.wait(self._ahead, RUN_AHEAD_SECONDS)
         else:
             transport.wait(0)
+
+    def _propose_if_unchanged(self, snapshot: Snapshot, attempt: str | None) -> None:
+        answer = self._transport.ask(
+            kind_of(snapshot), "store.writeSnapshot", encode(snapshot), self._revision, attempt, refusable=True
+        )
+        if answer.outcome == "rejected":
+            raise SettingsChangedError(answer.error or "the settings have changed")
+        self._revision += revisions_of(snapshot)
+
+    def settings(self, mount: str) -> SettingsCopy:
+        """The newest settings of a mount, or of the run."""
+        wish = encode(SettingsOf(mount))
+        answer = self._transport.ask("runner.progress", "store.findSettingsScope", wish, self._revision)
+        found = _settings(self._transport.bytes_of(answer.result, self._revision))
+        return SettingsCopy(mount, found.scope_id, found.change_number, self._stored(found.value))
 
     def settle(self) -> None:
         """Return when everything sent was answered."""
@@ -260,10 +289,12 @@ class ServerBackedWorkflowStore:
             finished.outcome,
             None if finished.output is None else self._value(finished.output),
             finished.step,
+            _seen(finished.unless_changed),
         )
 
     def _passage(self, passage: Passage) -> PassageMessage:
-        return PassageMessage(passage.event, passage.mount, self._value(passage.value))
+        settings = None if passage.settings is None else self._value(passage.settings)
+        return PassageMessage(passage.event, passage.mount, settings, self._value(passage.value))
 
     def _end(self, end: RunEnd) -> End:
         return End(
@@ -285,7 +316,12 @@ def _started(started: NodeStarted) -> Started:
         started.number,
         started.retry_on_timeout,
         started.started_at,
+        _seen(started.settings),
     )
+
+
+def _seen(settings: SettingsCopy | None) -> SettingsSeen | UnsetType:
+    return UNSET if settings is None else SettingsSeen(settings.change_number, settings.mount)
 
 
 def _plain(text: str) -> str:

@@ -33,6 +33,7 @@ from ..workflows import discovery, sources
 from . import answers, inspecting
 from .committer import Transaction
 from .contents import Transfers
+from .live_requests import LiveRequests
 from .receipts import Receipt
 from .resource_requests import ResourceRequests, recover_effect
 
@@ -42,15 +43,12 @@ if TYPE_CHECKING:
 _SESSIONS: Final = "the sessions of notebooks are not served by this version"
 _STATE: Final = "it is not served by this version; server.verify() and a copy of the stopped file do for now"
 NOT_YET: Final = {
-    "run.changeSettings": "settings are not served by this version",
     "decision.answer": _SESSIONS,
     "interaction.submit": _SESSIONS,
     "interaction.update": _SESSIONS,
     "workflowMessage.reportBranch": _SESSIONS,
     "workflowTurn.report": _SESSIONS,
     "sessionView.clearTerminal": _SESSIONS,
-    "followUp.queue": _SESSIONS,
-    "followUp.remove": _SESSIONS,
     "session.record": _SESSIONS,
     "channel.reload": "channels of the original are shown, not served",
     "channel.recover": "channels of the original are shown, not served",
@@ -89,6 +87,7 @@ class Requests:
             "server.status": self._server_status,
             "server.stop": self._stop,
             "content.read": self._content,
+            **LiveRequests(server, self._command, self._fingerprint, self._earlier).operations,
             **ResourceRequests(server, transfers, self._command, self._fingerprint, self._earlier).operations,
         }
 
@@ -172,6 +171,7 @@ class Requests:
         frozen = self.bytes_of(described["frozen"])
         snapshot = self.bytes_of(described["snapshot"])
         source = described["source"]
+        settings = None if described.get("settings") is None else self.bytes_of(described["settings"])
         fingerprint = identities.fingerprint(
             {"input": blobs.digest_of(given).hex(), "name": name, "operation": "run.start"}
         )
@@ -189,6 +189,7 @@ class Requests:
                 launch_options=options,
                 source=source,
                 mounted=described.get("mountedSources") or [],
+                settings=settings,
                 frozen=frozen,
                 session_id=session or f"{places.HEADLESS}{run_id}",
                 title=described.get("title"),
@@ -243,6 +244,7 @@ class Requests:
             "frozen": {"inline": frozen},
             "mode": result["mode"],
             "mountedSources": result["mountedSources"],
+            "settings": None if result["settings"] is None else {"inline": result["settings"]["value"]},
             "name": result["name"],
             "source": found.identity,
             "title": result["title"],

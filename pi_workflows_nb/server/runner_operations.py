@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from ..state import blobs, mutation, run_effects, runners, runs, transitions
+from ..state import blobs, mutation, run_effects, runners, runs, setting_scopes, transitions
 from ..state.run_state import run_state
 from ..state.steps import Receipt
 from ..wire import canonical_json, identities
@@ -26,6 +26,9 @@ from ..wire.runner_messages import (
     Reservation,
     ReserveEffect,
     RunnerMessage,
+    SettingsOf,
+    SettingsSeen,
+    SettingsState,
     SettleEffect,
     Snapshot,
     Update,
@@ -47,6 +50,7 @@ _settle = msgspec.json.Decoder(SettleEffect)
 _update = msgspec.json.Decoder(Update)
 _nothing = msgspec.json.Decoder(Nothing)
 _other_run = msgspec.json.Decoder(ReadRunState)
+_settings_of = msgspec.json.Decoder(SettingsOf)
 _child = msgspec.json.Decoder(ChildProcess)
 
 
@@ -97,6 +101,7 @@ class Operations:
             "store.initializeRun": self._state_wanted,
             "store.prepareRunResume": self._state_wanted,
             "store.readRunState": self._other_run,
+            "store.findSettingsScope": self._settings,
             "store.reserveEffect": self._reserve,
             "store.settleEffect": self._settle,
             "store.publishUpdate": self._update,
@@ -120,7 +125,12 @@ class Operations:
         output = self._transfers.prepared(finished.output if finished is not None else None)
         final = self._transfers.prepared(end.output if end is not None else None)
         passages = [
-            (passage.event, passage.mount, _whole(self._transfers.given(passage.value)))
+            (
+                passage.event,
+                passage.mount,
+                _whole(self._transfers.given(passage.value)),
+                None if passage.settings is None else _whole(self._transfers.given(passage.settings)),
+            )
             for passage in ([] if snapshot.through is msgspec.UNSET else snapshot.through)
         ]
         expected = message.expected_revision
@@ -131,6 +141,8 @@ class Operations:
             steps.check(run_id, claim, expected, snapshot)
             if finished is not None and finished.effect is not None:
                 run_effects.require_applying(transaction.connection, claim.resource_id, finished.effect.effect_id)
+            if finished is not None and finished.unless_changed is not msgspec.UNSET:
+                self._require_unchanged(transaction, finished.unless_changed)
             stored = self._transfers.stored(output, transaction)
             if started is not None and progress.cancel_interrupted:
                 transitions.cancel_interrupted(transaction.sql(), run_id, transaction.now)
@@ -142,6 +154,25 @@ class Operations:
             return Answer(revision=revision, kept=simple)
 
         return apply, lambda: self._committed(snapshot)
+
+    def _require_unchanged(self, transaction: Transaction, seen: SettingsSeen) -> None:
+        scope = setting_scopes.find(transaction.sql(), self._run_id, seen.mount_path)
+        if scope is not None and scope.change_number != seen.change_number:
+            raise DeclinedError(f"the settings are at change number {scope.change_number}, not {seen.change_number}")
+
+    def _settings(self, message: RunnerMessage) -> Operation:
+        wanted = payload(_settings_of, message).mount_path
+
+        def settings(transaction: Transaction) -> Answer:
+            connection = transaction.sql()
+            mutation.check_lease(connection, self._claim, transaction.now)
+            scope = setting_scopes.find(connection, self._run_id, wanted)
+            if scope is None:
+                raise ProtocolError(f"there are no settings of {wanted or 'the run'!r}")
+            value = blobs.value_of(connection, scope.current, OFFERED_BYTES // 2)
+            return Answer(result=encode(SettingsState(scope.change_number, scope.scope_id, value)))
+
+        return settings, None
 
     def _apply_rest(
         self,
@@ -318,7 +349,7 @@ class Operations:
 
 def _check_snapshot(message: RunnerMessage, snapshot: Snapshot) -> None:
     finished, started, end = snapshot.finished, snapshot.started, snapshot.end
-    if finished is None and started is None and end is None:
+    if finished is None and started is None and end is None and snapshot.through is msgspec.UNSET:
         raise ProtocolError("an empty transition")
     if message.kind != kind_of(snapshot):
         raise ProtocolError(f"this transition is a {kind_of(snapshot)}, not a {message.kind}")

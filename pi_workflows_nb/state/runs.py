@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from ..wire import canonical_json, identities
 from ..wire.errors import ConflictError, NotFoundError
-from . import blobs, mutation, places, viewer
+from . import blobs, mutation, places, setting_scopes, viewer
 
 TERMINAL: Final = ("completed", "failed", "timed_out", "cancelled")
 ACTIVE_ATTEMPT: Final = "status IN ('pending', 'running', 'waiting')"
@@ -18,7 +18,8 @@ ACTIVE_ATTEMPT: Final = "status IN ('pending', 'running', 'waiting')"
 class NewRun:
     """Everything that is committed with a new run. Values are canonical JSON bytes.
 
-    `mounted` are the sources of workflows that it includes by name or path, as `mounted_sources` gives them.
+    `mounted` are the sources of workflows that it includes by name or path, as `mounted_sources` gives them,
+    `settings` what those of the workflow begin as.
     """
 
     run_id: str
@@ -33,6 +34,7 @@ class NewRun:
     title: str | None = None
     mode: str = "headless"
     mounted: list[dict[str, str]] = field(default_factory=list)
+    settings: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -157,6 +159,8 @@ def insert(connection: sqlite3.Connection, new: NewRun, now: int, lineage: Linea
         "INSERT INTO run_sources VALUES (?, ?, ?, ?, ?)",
         [(new.run_id, one["mountPath"], one["type"], one["ref"], one["revision"]) for one in new.mounted],
     )
+    if new.settings is not None:
+        setting_scopes.begin(connection, new.run_id, setting_scopes.ROOT, new.settings, now)
     connection.execute("INSERT INTO run_bindings VALUES (?, ?, ?, ?)", (new.run_id, new.session_id, new.mode, now))
     connection.execute(
         "INSERT INTO run_queue(run_id, status, available_at, origin_session_id, created_at, updated_at)"

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from ..wire import identities
 from ..wire.errors import ConflictError, ProtocolError, StaleClaimError, StaleResourceError
 from ..wire.runner_messages import Finished, Snapshot, Started
-from . import blobs, mutation, viewer
+from . import blobs, mutation, setting_scopes, viewer
 from .mutation import Claim
 
 NODE_ID: Final = re.compile(r"[A-Za-z0-9_./-]{1,512}").fullmatch
@@ -39,7 +41,8 @@ _CURSOR: Final = """
 """
 _ATTEMPT_INSERT: Final = (
     "INSERT INTO node_attempts(attempt_id, run_id, node_id, attempt_number, node_type, status, output_hash, error_hash,"
-    " started_at, deadline_at, finished_at, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " started_at, deadline_at, finished_at, created_at, updated_at, settings_scope_id, settings_change_number,"
+    " settings_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _ATTEMPT_FINISH: Final = (
     "UPDATE node_attempts SET status = ?, output_hash = ?, error_hash = ?, finished_at = ?, updated_at = ?"
@@ -132,13 +135,13 @@ class StepBatch:
         snapshot: Snapshot,
         output: tuple[bytes, bytes] | bytes | None,
         receipt: Receipt | None,
-        passages: Sequence[tuple[str, str, bytes]] = (),
+        passages: Sequence[tuple[str, str, bytes, bytes | None]] = (),
     ) -> Cursor:
         """Add one transition without an end. Gives the run as it will stand.
 
         `output` is the finished node's output as (digest, canonical bytes), or the digest alone where the blob is
         already stored.
-        `passages` are event, mount and canonical value of each mount on the way.
+        `passages` are event, mount, canonical value and settings of each mount on the way.
         Errors: `StaleResourceError` for another revision, `ConflictError` for a transition that does
         not fit the run, `ProtocolError` for a node id that is none.
         """
@@ -154,8 +157,10 @@ class StepBatch:
             elif output is not None:
                 digest = output
             self._finish(cursor, claim, run_id, finished, digest)
-        for event, mount, value in passages:
+        for event, mount, value, settings in passages:
             self._pass(cursor, claim, event, mount, value)
+            if settings is not None:
+                setting_scopes.begin(self._connection, run_id, mount, settings, now)
         if started is not None:
             self._start(cursor, claim, run_id, started)
         cursor.presentation += 1
@@ -201,11 +206,19 @@ class StepBatch:
             None,
             now,
             now,
+            *self._settings_of(run_id, started),
         ]
         cursor.attempt_id, cursor.node_id, cursor.node_type = started.attempt_id, started.node_id, started.node_type
         cursor.payload = _payload(started.attempt_id, started.node_id, started.node_type)
         self._blobs.append((cursor.payload[0], blobs.JSON, len(cursor.payload[1]), cursor.payload[1], now))
         self._event(cursor, claim, "node_started")
+
+    def _settings_of(self, run_id: str, started: Started) -> tuple[str | None, int | None, bytes | None]:
+        seen = started.under_settings
+        if seen is UNSET:
+            return None, None, None
+        scope_id, digest = setting_scopes.at_change(self._connection, run_id, seen.mount_path, seen.change_number)
+        return scope_id, seen.change_number, digest
 
     def _pass(self, cursor: Cursor, claim: Claim, event: str, mount: str, value: bytes) -> None:
         if not NODE_ID(mount):

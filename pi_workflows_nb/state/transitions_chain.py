@@ -8,6 +8,7 @@ Either new run is parked with `sessionBusy` where its session's place is taken.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import sqlite3
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from ..wire import canonical_json, identities
 from ..wire.errors import ConflictError
-from . import blobs, runs, waits
+from . import blobs, follow_ups, runs, setting_scopes, waits
 from .controls import TERMINAL, require
 from .runs import Lineage, RunRow
 from .transitions_record import event, set_queue
@@ -59,6 +60,8 @@ def answer(connection: sqlite3.Connection, run_id: str, continuation_id: str, va
     payload = {"continuationRunId": continuation_id}
     event(connection, run, "run.queue_done_for_continuation", payload, now, actor=actor)  # type: ignore[arg-type]
     runs.insert(connection, _like(connection, run, continuation_id), now, Lineage(run, "continuation"))
+    setting_scopes.carry_on(connection, run_id, continuation_id, now)
+    follow_ups.carry_on(connection, run_id, continuation_id, now)
     digest = blobs.put_json_bytes(connection, value, now)
     connection.execute(
         "INSERT INTO run_steps SELECT ?1, step_index, attempt_id, CASE step_index WHEN"
@@ -78,7 +81,8 @@ def restart(connection: sqlite3.Connection, run_id: str, now: int) -> str:
     new_id = identities.restart_run_id(run_id, fingerprint)
     number = _restarts(_ancestors(connection, run_id)) + 1
     lineage = Lineage(run, "restart", number, fingerprint)
-    runs.insert(connection, _like(connection, run, new_id), now, lineage)
+    new = dataclasses.replace(_like(connection, run, new_id), settings=setting_scopes.initial_of(connection, run_id))
+    runs.insert(connection, new, now, lineage)
     return new_id
 
 

@@ -132,6 +132,14 @@ class UpdateError(PiWorkflowsError, ValueError):
     """An update that a node may not publish: its type, key, size or rate."""
 
 
+class SettingsError(PiWorkflowsError, ValueError):
+    """A change of settings that is malformed, too large, does not fit, or is not allowed; nothing was changed."""
+
+
+class SettingsChangedError(PiWorkflowsError):
+    """Inside a runner: settings that a node routed on were changed before its output was stored."""
+
+
 class SessionRequiredError(PiWorkflowsError):
     """A run that needs the session of a notebook."""
 

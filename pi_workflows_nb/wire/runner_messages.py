@@ -130,8 +130,18 @@ class EffectSettlement(Record, frozen=True):
     outcome: Literal["applied", "rejected", "ambiguous", "retry"]
 
 
+class SettingsSeen(Record, frozen=True):
+    """The settings of a mount (of the run itself: the empty path) that an attempt works under, by their number."""
+
+    change_number: Count
+    mount_path: str
+
+
 class Finished(Record, frozen=True):
-    """The end of one attempt; `step` is false when the node will be tried again."""
+    """The end of one attempt; `step` is false when the node will be tried again.
+
+    `unless_changed` are settings that must be the newest still, or the transition is declined.
+    """
 
     attempt_id: Id
     effect: EffectSettlement | None
@@ -141,6 +151,7 @@ class Finished(Record, frozen=True):
     outcome: Outcome
     output: Value | None
     step: bool
+    unless_changed: SettingsSeen | UnsetType = UNSET
 
 
 class Started(Record, frozen=True):
@@ -157,6 +168,7 @@ class Started(Record, frozen=True):
     number: Count
     retry_on_timeout: bool
     started_at: Count
+    under_settings: SettingsSeen | UnsetType = UNSET
 
 
 class End(Record, frozen=True):
@@ -175,10 +187,28 @@ class End(Record, frozen=True):
 
 
 class Passage(Record, frozen=True):
-    """The way into a mounted workflow, with its input, or out of it, with `{"exit", "output"}`; `mount` is its path."""
+    """The way into a mounted workflow, with its input, or out of it, with `{"exit", "output"}`; `mount` is its path.
+
+    `settings` are those that it begins with, where it declares some.
+    """
 
     event: Literal["include_entered", "include_exited"]
     mount: Id
+    settings: Value | None
+    value: Value
+
+
+class SettingsOf(Record, frozen=True):
+    """Ask for the newest settings of a mount, the empty path for those of the run itself."""
+
+    mount_path: str
+
+
+class SettingsState(Record, frozen=True):
+    """Settings as they stand after so many changes."""
+
+    change_number: int
+    scope_id: str
     value: Value
 
 

@@ -122,6 +122,7 @@ class Attempt:
 
 _PROGRAMS: Final[dict[str, Any]] = {
     "compute": Attempt._compute,
+    "settings_route": Attempt._compute,
     "action": Attempt._action,
     "shell": Attempt._shell,
     "agent": Attempt._agent,

@@ -22,10 +22,12 @@ class Include:
     """A child and the input it gets: `workflow` is an object, or a text by which it is found.
 
     `input` is JSON, or a callable of the parent's context that gives it; None hands the parent's own input on.
+    `settings` is given in the same way, and None lets the child's settings begin as it declares.
     """
 
     workflow: Workflow | str
     input: Any = None
+    settings: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +38,13 @@ class Exit:
     validate: Any = None
 
 
-def include(workflow: Workflow | str | os.PathLike[str], *, input: Any = None) -> Include:
+def include(workflow: Workflow | str | os.PathLike[str], *, input: Any = None, settings: Any = None) -> Include:
     """Mount a workflow inside another, as a value of its `includes`.
 
     Takes a Workflow, a name, `builtin:NAME`, or the path of a file (one that starts with a dot begins at the folder of
     the file that includes it, else at the project); and `input`, JSON or a callable of the parent's context that gives
-    the child's input, which the child then checks as its own. Without it the child gets the parent's input.
+    the child's input, which the child then checks as its own. Without it the child gets the parent's input. `settings`,
+    likewise, is what the child's settings begin as, if it has any.
     Raises WorkflowDefinitionError for an argument that cannot be right.
     """
     from pi_workflows_nb.workflows.definition import Workflow
@@ -56,7 +59,9 @@ def include(workflow: Workflow | str | os.PathLike[str], *, input: Any = None) -
         )
     if callable(input):
         check_callback("include, input", input, gives="the child's input")
-    return Include(given, input)
+    if callable(settings):
+        check_callback("include, settings", settings, gives="what the child's settings begin as")
+    return Include(given, input, settings)
 
 
 def exit(node: str, *, validate: Any = None) -> Exit:  # noqa: A001 - it reads as what it is, `pw.exit`

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pi_workflows_nb.wire.errors import WorkflowDefinitionError
+from pi_workflows_nb.workflows.history import stored
 from pi_workflows_nb.workflows.updates import checked_update
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pi_workflows_nb.workflows.history import History
+    from pi_workflows_nb.workflows.store import SettingsCopy
 
     Publish = Callable[[str, str, str, bytes], Any]
 
@@ -74,6 +76,7 @@ class Context:
         cancelled: threading.Event,
         publish: Publish | None,
         path: str = "",
+        settings: SettingsCopy | None = None,
     ) -> None:
         self.run_id = history.run_id
         self.workflow_name = history.workflow_name
@@ -84,6 +87,7 @@ class Context:
         self._kind = node_kind
         self._history = history
         self._path = path
+        self._settings = settings
         self._publish = publish
         self._effect: EffectHandle | None = None
         self._copies: dict[str, Any] = {}
@@ -130,19 +134,22 @@ class Context:
         return state
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The live settings of this attempt; empty in a workflow that declares none."""
-        return {}
+    def settings(self) -> Any:
+        """The settings of this attempt, as they were when it began; empty in a workflow that declares none."""
+        copies = self._copies
+        if "settings" not in copies:
+            copies["settings"] = {} if self._settings is None else stored(self._settings.value).copy()
+        return copies["settings"]
 
     @property
     def settings_scope_id(self) -> str | None:
         """The id of the scope of settings, None in a workflow that declares none."""
-        return None
+        return None if self._settings is None else self._settings.scope_id
 
     @property
     def settings_change_number(self) -> int:
         """How often the settings had been changed when this attempt began."""
-        return 0
+        return 0 if self._settings is None else self._settings.change_number
 
     @property
     def effect(self) -> EffectHandle:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from pi_workflows_nb.workflows.captures import Captures
+    from pi_workflows_nb.workflows.settings import WorkflowSettings
 
 DEFAULT_MAX_STEPS: Final = 100
 RESERVED_NAMES: Final = frozenset({"answer", "cancel", "list", "pause", "resume", "status"})
@@ -43,7 +44,7 @@ class Workflow:
     pydantic model); `title`, a text or a callable of (input, workflow name); `max_steps`, how many steps a run and its
     continuations may take; `includes`, a dict from the name of a mount to `include(…)`; `exits`, a dict from the name
     of a way out to `exit(…)`, for the case that this workflow is included itself;
-    `presentation_prompt` and `contract_id`, texts.
+    `settings`, from `workflow_settings(…)`; `presentation_prompt` and `contract_id`, texts.
 
     Every kind of node is a decorator: `@wf.compute`, or with arguments `@wf.compute(name="total", timeout=5)`. The
     node takes the name of the function unless `name` is given, and a node or edge of the same name is replaced.
@@ -63,6 +64,7 @@ class Workflow:
         title: str | Callable[..., str] | None = None,
         includes: Mapping[str, Include] | None = None,
         exits: Mapping[str, Exit] | None = None,
+        settings: WorkflowSettings | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
         presentation_prompt: str | None = None,
         contract_id: str | None = None,
@@ -75,6 +77,7 @@ class Workflow:
         self.exits: dict[str, Exit] = {}
         self.input = input
         self.title = title
+        self.settings = settings
         self.max_steps = max_steps
         self.presentation_prompt = presentation_prompt
         self.contract_id = contract_id
@@ -179,6 +182,21 @@ class Workflow:
     def compute(self, fn: Any = None, /, *, name: str | None = None, **given: Any) -> Any:
         """Decorate a pure function; takes `name` and the keywords of `pw.compute`."""
         return self._decorate(kinds.compute, fn, name, given)
+
+    @overload
+    def settings_route(self, fn: F, /) -> F: ...
+    @overload
+    def settings_route(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        timeout: Timeout = DEFAULT_TIMEOUT,
+        status_detail: str | None = None,
+    ) -> Callable[[F], F]: ...
+    def settings_route(self, fn: Any = None, /, *, name: str | None = None, **given: Any) -> Any:
+        """Decorate a pure function of the newest settings; takes `name` and the keywords of `pw.settings_route`."""
+        return self._decorate(kinds.settings_route, fn, name, given)
 
     @overload
     def action(self, fn: F, /) -> F: ...
@@ -313,12 +331,14 @@ class Workflow:
         given = {"timeout": timeout, "summary": summary, "validate": validate, "status_detail": status_detail}
         return self._add(name, self._make(waiting.wait_event, name if event is None else event, name, given))
 
-    def include(self, name: str, workflow: Workflow | str | os.PathLike[str], *, input: Any = None) -> Include:
+    def include(
+        self, name: str, workflow: Workflow | str | os.PathLike[str], *, input: Any = None, settings: Any = None
+    ) -> Include:
         """Mount a workflow under a name; an edge to the name enters it, edges from `name.exit` go on behind it.
 
         Takes, gives and raises the same as `pw.include`.
         """
-        return self._mount(name, composition.include(workflow, input=input))
+        return self._mount(name, composition.include(workflow, input=input, settings=settings))
 
     def exit(self, name: str, node: str, *, validate: Any = None) -> Exit:
         """Name a way out behind a node, for workflows that include this one; gives and raises the same as `pw.exit`."""
@@ -406,6 +426,7 @@ def define_workflow(
     title: str | Callable[..., str] | None = None,
     includes: Mapping[str, Include] | None = None,
     exits: Mapping[str, Exit] | None = None,
+    settings: WorkflowSettings | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
     presentation_prompt: str | None = None,
     contract_id: str | None = None,
@@ -426,6 +447,7 @@ def define_workflow(
         title=title,
         includes=includes,
         exits=exits,
+        settings=settings,
         max_steps=max_steps,
         presentation_prompt=presentation_prompt,
         contract_id=contract_id,
@@ -500,6 +522,12 @@ def check_fields(workflow: Workflow) -> None:
     if not (workflow.input is None or callable(workflow.input)):
         raise WorkflowDefinitionError(
             f"{label}: input is a function or a type that checks the input, not {workflow.input!r}"
+        )
+    from pi_workflows_nb.workflows.settings import WorkflowSettings
+
+    if not (workflow.settings is None or isinstance(workflow.settings, WorkflowSettings)):
+        raise WorkflowDefinitionError(
+            f"{label}: settings is {workflow.settings!r}; write settings=pw.workflow_settings(initial={{…}}, paths=[…])"
         )
     if inspect.iscoroutinefunction(workflow.input):
         raise WorkflowDefinitionError(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pi_workflows_nb.wire.errors import (
     EffectRequestConflictError,
     RoutingError,
+    SettingsChangedError,
     StoppedByServer,
     WorkflowDefinitionError,
 )
@@ -26,7 +27,7 @@ from pi_workflows_nb.workflows.compiled import Compiled, compile_workflow
 from pi_workflows_nb.workflows.context import Context
 from pi_workflows_nb.workflows.history import History, StepRecord, StoredValue, stored
 from pi_workflows_nb.workflows.local_store import LocalStore
-from pi_workflows_nb.workflows.nodes import Action, Node
+from pi_workflows_nb.workflows.nodes import Action, Node, SettingsRoute
 from pi_workflows_nb.workflows.passing import Passing
 from pi_workflows_nb.workflows.results import RunResult
 from pi_workflows_nb.workflows.routing import next_node
@@ -152,7 +153,7 @@ class _Walk:
         self._current: _Current | None = None
         self._opening: NodeStarted | None = None
         self.callbacks = Callbacks(store.settle, self._leave_behind)
-        self._passing = Passing(graph, self._history, self.callbacks)
+        self._passing = Passing(graph, self._history, self.callbacks, store.settings)
         store.attend(self.callbacks.wake)
 
     def run(self) -> RunResult:
@@ -182,7 +183,12 @@ class _Walk:
                     self._say(finished)
                     finished = None
                     self._store.settle()
-                step = _followed(self._passing.through(step.node_id))
+                place = step.node_id
+                step = _followed(self._passing.through(place))
+                if place in self._graph.mounts and self._passing.has_settings(place) and isinstance(step, _Next):
+                    # Its nodes are told of settings that are on record.
+                    self._propose(ProposedTransition(finished=finished))
+                    finished = None
             elif (refused := self._passing.too_many_steps(step.node_id)) is not None:
                 step = refused
             else:
@@ -258,6 +264,12 @@ class _Walk:
         The end that is given is the one before where the attempt opens a wait, which outlives this walk.
         """
         node = self._node(step.node_id)
+        path = step.node_id.rpartition("/")[0]
+        settings = None
+        if self._passing.has_settings(path):
+            self._say(before)
+            before = None
+            settings = self._store.settings(path)
         number = self._history.next_attempt(step.node_id)
         context = Context(
             self._history,
@@ -267,7 +279,8 @@ class _Walk:
             attempt_number=number,
             cancelled=self.callbacks.cancelled,
             publish=self._publish if node.type in ("agent", "action") else None,
-            path=step.node_id.rpartition("/")[0],
+            path=path,
+            settings=settings,
         )
         seconds = node.timeout
         if callable(seconds):
@@ -343,6 +356,7 @@ class _Walk:
             None if seconds is None else started_at + int(min(seconds, LONGEST_SECONDS) * 1000),
             node.retries is not None
             and _may_try_again(node, current.step.tries, TimeoutError(), touched=node.effect is not None),
+            current.context._settings,
         )
         return started
 
@@ -416,7 +430,7 @@ class _Walk:
             )
         return None if call.error is None else _Ending("failed", error=error_text(call.error), raised=call.error)
 
-    def _conclude(self, current: _Current, ending: _Ending) -> tuple[NodeFinished, _Next | RunEnd]:
+    def _conclude(self, current: _Current, ending: _Ending) -> tuple[NodeFinished | None, _Next | RunEnd]:
         node, step, started = current.node, current.step, cast("NodeStarted", current.started)
         finished_at = max(_now(), started.started_at)
         # Read once: code that was left behind may still come back and change them.
@@ -435,6 +449,15 @@ class _Walk:
             )
             finished.effect = Settlement(current.effect_id, outcome, current.context.effect.reference())
         self._current = None
+        told: NodeFinished | None = finished
+        if isinstance(node, SettingsRoute) and ending.outcome == "ok" and current.context._settings is not None:
+            finished.unless_changed = current.context._settings
+            if not self._accepted(finished):
+                finished.unless_changed, finished.output, finished.step = None, None, False
+                finished.outcome = "failed"
+                finished.error = "the settings were changed; it is called again with the newest"
+                return finished, _Next(step.node_id, step.tries)
+            told = None
         if again and node.retries is not None:
             tries = step.tries + 1
             return finished, _Next(step.node_id, tries, monotonic() + node.retries.delay(tries))
@@ -452,10 +475,18 @@ class _Walk:
         )
         self._history.add(record)
         if ending.outcome == "cancelled":
-            return finished, RunEnd("cancelled", error=_CANCELLED)
+            return told, RunEnd("cancelled", error=_CANCELLED)
         if node.type == "checkpoint" and ending.outcome == "ok":
-            return finished, RunEnd("waiting", output=ending.output, detail=step.node_id)
-        return finished, self._route(record)
+            return told, RunEnd("waiting", output=ending.output, detail=step.node_id)
+        return told, self._route(record)
+
+    def _accepted(self, finished: NodeFinished) -> bool:
+        """Whether what a node routed on still holds when its end is stored."""
+        try:
+            self._propose(ProposedTransition(finished=finished))
+        except SettingsChangedError:
+            return False
+        return True
 
     def _leave_behind(self, call: Call) -> Drive:
         """End the attempt whose code does not stop, in place of the worker that it keeps."""

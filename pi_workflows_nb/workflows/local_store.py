@@ -12,8 +12,14 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from pi_workflows_nb.wire import canonical_json
-from pi_workflows_nb.wire.errors import EffectRequestConflictError, NotFoundError
-from pi_workflows_nb.wire.identities import effect_id_of_run, new_run_id
+from pi_workflows_nb.wire.errors import (
+    ConflictError,
+    EffectRequestConflictError,
+    NotFoundError,
+    SettingsChangedError,
+)
+from pi_workflows_nb.wire.identities import effect_id_of_run, new_run_id, settings_scope_id
+from pi_workflows_nb.workflows.settings import changed, check_patch, initial_settings, patched, rights_of
 from pi_workflows_nb.workflows.store import (
     EffectReservation,
     NodeFinished,
@@ -21,6 +27,7 @@ from pi_workflows_nb.workflows.store import (
     ProposedTransition,
     Recovery,
     RunState,
+    SettingsCopy,
     Settlement,
 )
 
@@ -55,6 +62,7 @@ class LocalStore:
         self.transitions: list[ProposedTransition] = []
         self.updates: list[tuple[str, str, str, Any]] = []
         self.effects: dict[str, LocalEffect] = {}
+        self._workflow: Workflow | None = None
         self._state: RunState | None = None
         self._running: NodeStarted | None = None
 
@@ -69,8 +77,14 @@ class LocalStore:
         self.updates.clear()
         self.effects.clear()
         self._running = None
+        self._workflow = workflow
+        run_id = new_run_id(workflow.name, time_ns() // 1_000_000)
+        settings: dict[str, dict[str, Any]] = {}
+        if workflow.settings is not None:
+            initial = initial_settings(workflow.settings, normal, f"workflow {workflow.name!r}")
+            settings[""] = _scope(run_id, "", 1, initial)
         self._state = {
-            "runId": new_run_id(workflow.name, time_ns() // 1_000_000),
+            "runId": run_id,
             "workflowName": workflow.name,
             "title": make_title(workflow, normal),
             "input": normal,
@@ -78,6 +92,7 @@ class LocalStore:
             "passages": [],
             "attemptCounts": {},
             "pending": None,
+            "settings": settings,
         }
 
     def answer(self, value: Any) -> None:
@@ -106,8 +121,11 @@ class LocalStore:
 
     def propose(self, transition: ProposedTransition) -> None:
         """Keep a transition."""
-        self.transitions.append(transition)
         state, finished = self._known(), transition.finished
+        seen = None if finished is None else finished.unless_changed
+        if seen is not None and state["settings"][seen.mount]["number"] != seen.change_number:
+            raise SettingsChangedError("the settings have changed")
+        self.transitions.append(transition)
         if finished is not None and self._running is not None:
             self._end_attempt(self._running, finished)
         for passage in transition.through:
@@ -119,6 +137,9 @@ class LocalStore:
                     "value": canonical_json.decode(passage.value),
                 }
             )
+            if passage.settings is not None:
+                number = state["settings"].get(passage.mount, {"invocation": 0})["invocation"] + 1
+                state["settings"][passage.mount] = _scope(state["runId"], passage.mount, number, passage.settings)
         if transition.started is not None:
             self._running = transition.started
             state["attemptCounts"][transition.started.node_id] = transition.started.number
@@ -174,6 +195,36 @@ class LocalStore:
         effect.attempts += 1
         return EffectReservation(effect_id, "apply", None, effect.attempts)
 
+    def settings(self, mount: str) -> SettingsCopy:
+        """The newest settings of a mount, or of the run."""
+        scope = self._known()["settings"][mount]
+        value = canonical_json.decode(canonical_json.encode(scope["value"]))
+        return SettingsCopy(mount, scope["scopeId"], scope["number"], value)
+
+    def change_settings(
+        self, patch: list[dict[str, Any]], expected: int | None = None, *, mount: str = "", actor: str = "human"
+    ) -> int:
+        """Change the settings of the run, or of a mount, and give the new change number.
+
+        `SettingsError` for a patch that is malformed or not allowed, `WorkflowInputError` when the workflow refuses the
+        value, `ConflictError` when the change number is not the expected one.
+        """
+        workflow = self._workflow
+        for name in mount.split("/") if mount else ():
+            included = None if workflow is None else workflow.includes.get(name)
+            child = None if included is None else included.workflow
+            workflow = None if isinstance(child, str) else child
+        declared, scope = None if workflow is None else workflow.settings, self._known()["settings"].get(mount)
+        if declared is None or scope is None:
+            raise NotFoundError(f"there are no settings of {mount or 'the run'!r}")
+        if expected is not None and expected != scope["number"]:
+            raise ConflictError(f"the change number is {scope['number']}, not {expected}")
+        rules = [rule.told() for rule in declared.paths]
+        after = patched(scope["value"], check_patch(patch), rights_of(rules, actor))
+        after = canonical_json.decode(changed(declared, scope["value"], after, "the change"))
+        scope["value"], scope["number"] = after, scope["number"] + 1
+        return int(scope["number"])
+
     def publish_update(self, attempt_id: str, update_type: str, key: str, data: bytes) -> None:
         """Keep an update."""
         self.updates.append((attempt_id, update_type, key, canonical_json.decode(data)))
@@ -195,3 +246,12 @@ class LocalStore:
         if self._state is None:
             raise NotFoundError("this store holds no run; WorkflowEngine.run(workflow, input) begins one")
         return self._state
+
+
+def _scope(run_id: str, mount: str, invocation: int, value: bytes) -> dict[str, Any]:
+    return {
+        "invocation": invocation,
+        "number": 0,
+        "scopeId": settings_scope_id(run_id, mount, invocation),
+        "value": canonical_json.decode(value),
+    }

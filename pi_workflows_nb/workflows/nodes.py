@@ -81,6 +81,13 @@ class Compute(Node):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SettingsRoute(Compute):
+    """A compute that is called again when the settings were changed before its output was stored."""
+
+    kind: ClassVar[str] = "settings_route"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Action(Node):
     """A function that changes the world under the recovery that `effect` declares."""
 
@@ -190,6 +197,20 @@ def compute(
     label = _label("compute", fn)
     return Compute(
         fn=check_callback(label, fn, gives="the output"), **check_common(label, timeout, retries, status_detail)
+    )
+
+
+def settings_route(
+    fn: Callback, *, timeout: Timeout = DEFAULT_TIMEOUT, status_detail: str | None = None
+) -> SettingsRoute:
+    """A compute node whose output is stored only while the settings it saw are the newest; else it is called again.
+
+    A switch behind it therefore never takes a way that the settings had closed before.
+    Raises WorkflowDefinitionError for an argument that cannot be right.
+    """
+    label = _label("settings_route", fn)
+    return SettingsRoute(
+        fn=check_callback(label, fn, gives="the output"), **check_common(label, timeout, None, status_detail)
     )
 
 

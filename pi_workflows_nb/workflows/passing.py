@@ -17,6 +17,7 @@ from pi_workflows_nb.workflows.history import StoredValue, to_canonical
 from pi_workflows_nb.workflows.inputs import accept, normalize_input
 from pi_workflows_nb.workflows.nodes import DEFAULT_TIMEOUT
 from pi_workflows_nb.workflows.routing import next_node
+from pi_workflows_nb.workflows.settings import initial_settings, parsed
 from pi_workflows_nb.workflows.store import Passage, RunEnd
 from pi_workflows_nb.workflows.tracebacks import error_text
 
@@ -27,15 +28,20 @@ if TYPE_CHECKING:
     from pi_workflows_nb.workflows.compiled import Compiled, Mount
     from pi_workflows_nb.workflows.definition import Workflow
     from pi_workflows_nb.workflows.history import History
+    from pi_workflows_nb.workflows.settings import WorkflowSettings
+    from pi_workflows_nb.workflows.store import SettingsCopy
 
 
 class Passing:
     """Goes through the mounts of one run. A place is a node, a mount, or `mount.exit`."""
 
-    def __init__(self, graph: Compiled, history: History, callbacks: Callbacks) -> None:
+    def __init__(
+        self, graph: Compiled, history: History, callbacks: Callbacks, settings: Callable[[str], SettingsCopy]
+    ) -> None:
         self._graph = graph
         self._history = history
         self._callbacks = callbacks
+        self._settings = settings
         self._noted: list[Passage] = []
         self._asking = ""
 
@@ -47,7 +53,8 @@ class Passing:
         """Whether going through it calls code of the user, before which everything else must be durable."""
         mount = self._graph.mounts.get(place)
         if mount is not None:
-            return callable(mount.include.input) or mount.workflow.input is not None
+            own = mount.workflow
+            return callable(mount.include.input) or own.input is not None or own.settings is not None
         return self._graph.exit_of(place).validate is not None
 
     def through(self, place: str) -> str | RunEnd:
@@ -85,6 +92,11 @@ class Passing:
         noted, self._noted = tuple(self._noted), []
         return noted
 
+    def has_settings(self, path: str) -> bool:
+        """Whether the workflow mounted there, or the run's own, declares settings."""
+        workflow = self._graph.mounts[path].workflow if path else self._graph.workflow
+        return workflow.settings is not None
+
     def too_many_steps(self, node_id: str) -> RunEnd | None:
         """The end of a run that may take no step more, or that has none left in a workflow around the node."""
         count = len(self._history.steps)
@@ -118,7 +130,23 @@ class Passing:
 
             what = f"include {mount.path!r}: its input"
             given = self._ask(what, lambda: to_canonical(normalize_input(child, ask())))
-        return given if isinstance(given, RunEnd) else Passage("include_entered", mount.path, given)
+        if isinstance(given, RunEnd) or child.settings is None:
+            return given if isinstance(given, RunEnd) else Passage("include_entered", mount.path, given)
+        settings = self._begun_with(mount, child.settings, parent, given)
+        if isinstance(settings, RunEnd):
+            return settings
+        return Passage("include_entered", mount.path, given, settings)
+
+    def _begun_with(self, mount: Mount, declared: WorkflowSettings, parent: str, given: bytes) -> bytes | RunEnd:
+        made, context = mount.include.settings, self._context(mount.path, parent)
+
+        def ask() -> bytes:
+            if made is None:
+                return initial_settings(declared, canonical_json.decode(given), f"include {mount.path!r}")
+            value = self._callbacks.invoke(made, context) if callable(made) else made
+            return parsed(declared, value, f"include {mount.path!r}")
+
+        return self._ask(f"include {mount.path!r}: its settings", ask)
 
     def _leave(self, place: str) -> Passage | RunEnd:
         mount, _, name = place.rpartition(".")
@@ -149,6 +177,7 @@ class Passing:
             cancelled=self._callbacks.cancelled,
             publish=None,
             path=path,
+            settings=self._settings(path) if self.has_settings(path) else None,
         )
 
     def _ask(self, what: str, ask: Callable[[], bytes]) -> bytes | RunEnd:

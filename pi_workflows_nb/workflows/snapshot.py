@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pi_workflows_nb.wire.identities import fingerprint
 from pi_workflows_nb.workflows.compiled import Compiled, Mount, unchecked
 from pi_workflows_nb.workflows.composition import mount_of
-from pi_workflows_nb.workflows.nodes import DEFAULT_TIMEOUT, Action, Agent, Checkpoint, Node
+from pi_workflows_nb.workflows.nodes import DEFAULT_TIMEOUT, Action, Agent, Checkpoint, Node, SettingsRoute
 from pi_workflows_nb.workflows.waiting_nodes import Sleep, WaitEvent
 
 if TYPE_CHECKING:
     from pi_workflows_nb.workflows.definition import Workflow
     from pi_workflows_nb.workflows.edges import Edge
+    from pi_workflows_nb.workflows.settings import WorkflowSettings
 
 SNAPSHOT_SCHEMA: Final = "pi-workflows.definition-snapshot.v1"
 
@@ -40,6 +41,15 @@ def definition_snapshot(workflow: Workflow | Compiled) -> dict[str, Any]:
             if path:
                 described |= {"mountPath": path, "localNodeId": local}
         snapshot["composition"] = {"mounts": [_mount(graph, mount) for mount in graph.mounts.values()]}
+    scopes = [
+        {"path": path, **_settings(mount.workflow.settings)}
+        for path, mount in sorted(graph.mounts.items())
+        if mount.workflow.settings is not None
+    ]
+    if graph.workflow.settings is not None:
+        snapshot["settings"] = _settings(graph.workflow.settings)
+    if scopes:
+        snapshot["settingsScopes"] = scopes
     if graph.workflow.contract_id is not None:
         snapshot["contractId"] = graph.workflow.contract_id
     return snapshot
@@ -62,6 +72,8 @@ def _node(node: Node) -> dict[str, Any]:
         out["expectedOutput"] = node.expected_output
     if isinstance(node, Checkpoint) and node.summary is not None:
         out["summary"] = node.summary
+    if isinstance(node, SettingsRoute):
+        out["settingsRoute"] = True
     if isinstance(node, WaitEvent):
         out["waitEvent"] = {"name": node.event, "validated": node.validate is not None}
     if isinstance(node, Sleep):
@@ -71,6 +83,12 @@ def _node(node: Node) -> dict[str, Any]:
         out["actionExecution"] = node.execution
         out["effect"] = {"type": node.effect.type, "recovery": node.effect.recovery}
     return out
+
+
+def _settings(settings: WorkflowSettings) -> dict[str, Any]:
+    """The rights, which whoever serves a change checks, and whether the workflow's own code looks at it as well."""
+    validated = settings.parse is not None or settings.validate_change is not None
+    return {"paths": [rule.told() for rule in settings.paths], "validated": validated}
 
 
 def _edge(graph: Compiled, edge: Edge) -> dict[str, Any]:

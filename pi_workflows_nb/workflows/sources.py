@@ -311,10 +311,14 @@ def _code(workflow: Workflow, path: str, around: tuple[int, ...]) -> Iterator[tu
             yield callback, f"node {path + node.name!r}"
     for field in ("input", "title"):
         yield getattr(workflow, field), f"the {field} of the workflow" + (f" mounted as {path[:-1]!r}" if path else "")
+    if workflow.settings is not None:
+        for field in ("initial", "parse", "validate_change"):
+            yield getattr(workflow.settings, field), f"the settings ({field}) of the workflow"
     for name, way in workflow.exits.items():
         yield way.validate, f"exit {path + name!r}"
     for name, included in workflow.includes.items():
         yield included.input, f"include {path + name!r}"
+        yield included.settings, f"the settings of include {path + name!r}"
         if isinstance(included.workflow, Workflow) and id(included.workflow) not in around:
             yield from _code(included.workflow, f"{path}{name}/", (*around, id(workflow)))
 

@@ -37,9 +37,19 @@ class Settlement:
     external_ref: str | None = None
 
 
+@dataclass(slots=True, frozen=True)
+class SettingsCopy:
+    """The settings of one attempt: those of a mount (the run itself has the empty path), after so many changes."""
+
+    mount: str
+    scope_id: str
+    change_number: int
+    value: Any
+
+
 @dataclass(slots=True)
 class NodeFinished:
-    """The end of one attempt.
+    """The end of one attempt. `unless_changed` are settings that must still be the newest when it is stored.
 
     `output` is canonical JSON, present exactly when the outcome is `ok`; `step` is false when the node will be tried
     again; `finished_at` in milliseconds since the epoch.
@@ -53,6 +63,7 @@ class NodeFinished:
     finished_at: int
     step: bool = True
     effect: Settlement | None = None
+    unless_changed: SettingsCopy | None = None
 
 
 @dataclass(slots=True)
@@ -69,6 +80,7 @@ class NodeStarted:
     started_at: int
     deadline_at: int | None
     retry_on_timeout: bool = False
+    settings: SettingsCopy | None = None
 
 
 @dataclass(slots=True)
@@ -91,12 +103,14 @@ class RunEnd:
 class Passage:
     """The way into a mounted workflow, with its input, or out of it, with `{"exit", "output"}`: no step.
 
-    `mount` is the path of the mount, `value` canonical JSON.
+    `mount` is the path of the mount, `value` canonical JSON; so is `settings`, with which the settings of a workflow
+    that declares some begin.
     """
 
     event: Literal["include_entered", "include_exited"]
     mount: str
     value: bytes
+    settings: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -145,7 +159,10 @@ class ExecutionStore(Protocol):
         """Go on with a run from its last durable boundary."""
 
     def propose(self, transition: ProposedTransition) -> None:
-        """Take a transition; may return before it is durable."""
+        """Take a transition; may return before it is durable.
+
+        `SettingsChangedError`, and nothing taken, when settings have changed that must not have.
+        """
 
     def settle(self) -> None:
         """Return when everything proposed is durable."""
@@ -154,6 +171,9 @@ class ExecutionStore(Protocol):
         self, attempt_id: str, effect_type: str, key: str, recovery: Recovery, request: bytes
     ) -> EffectReservation:
         """Record the wish for an effect; `EffectRequestConflictError` when the key stands for another request."""
+
+    def settings(self, mount: str) -> SettingsCopy:
+        """The newest settings of a mount, or of the run itself; asked for only where there are some."""
 
     def publish_update(self, attempt_id: str, update_type: str, key: str, data: bytes) -> None:
         """Record one update of a running node, durable on return; `data` is a canonical JSON object."""

@@ -20,7 +20,6 @@ LATER = (
     "interaction.reject",
     "notification.request",
     "presentation.request",
-    "store.findSettingsScope",
     "store.ensureSettingsScope",
     "store.getSettingsScopeAtChange",
     "store.readResolvedHumanDecision",
