@@ -17,10 +17,11 @@ from .managed_resources import ResourceClaim
 from .mutation import ActorType
 
 _SELECT: Final = """
-    SELECT e.effect_id, e.resource_id, e.status, e.attempt_count, e.next_attempt_at, c.controller_resource_id
+    SELECT e.effect_id, e.resource_id, e.status, e.next_attempt_at, c.controller_resource_id
     FROM effects e LEFT JOIN controller_resources c ON c.resource_id = e.source_resource_id
     WHERE e.owner_scope = 'controller' AND e.effect_id = ?
 """
+_RETRIES: Final = "SELECT count(*) FROM events WHERE resource_id = ? AND event_type = 'effect.retry_started'"
 
 
 class Effect(NamedTuple):
@@ -29,7 +30,6 @@ class Effect(NamedTuple):
     effect_id: str
     resource_id: str
     status: str
-    attempts: int
     wanted_at: int | None
     row_id: str | None
 
@@ -53,13 +53,12 @@ def begin(connection: sqlite3.Connection, effect_id: str, claim: ResourceClaim, 
         raise NotFoundError(f"no effect {effect_id!r} was reserved")
     if effect.status not in ("pending", "ambiguous"):
         raise ConflictError(f"effect {effect_id} is {effect.status}, and is not applied again")
-    number = _next(effect)
+    payload = {"attemptNumber": _next(connection, effect)}
     connection.execute(
-        "UPDATE effects SET status = 'pending', attempt_count = ?, next_attempt_at = NULL, settled_at = NULL,"
-        " error_hash = NULL, updated_at = ? WHERE effect_id = ?",
-        (number, now, effect_id),
+        "UPDATE effects SET status = 'pending', next_attempt_at = NULL, settled_at = NULL, error_hash = NULL,"
+        " updated_at = ? WHERE effect_id = ?",
+        (now, effect_id),
     )
-    payload = {"attemptNumber": number}
     _event(connection, effect, "effect.retry_started", payload, ("controller", claim.owner_id), now, claim.generation)
 
 
@@ -91,14 +90,14 @@ def retry(connection: sqlite3.Connection, effect: Effect, now: int) -> None:
         " WHERE effect_id = ?",
         (now, now, effect.effect_id),
     )
-    payload = {"attemptNumber": _next(effect)}
+    payload = {"attemptNumber": _next(connection, effect)}
     _event(connection, effect, "effect.retry_ready", payload, ("human", None), now)
     _wake(connection, effect, now)
 
 
-def _next(effect: Effect) -> int:
-    """The number of the next try: the first one is not counted."""
-    return max(1, effect.attempts) + 1
+def _next(connection: sqlite3.Connection, effect: Effect) -> int:
+    """The number of the next try, by its history: tries of a resource's effect have no rows."""
+    return 2 + int(connection.execute(_RETRIES, (effect.resource_id,)).fetchone()[0])
 
 
 def _require_ambiguous(effect: Effect) -> None:
