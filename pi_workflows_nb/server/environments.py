@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from ..state import runs
 from ..wire import identities
+from ..wire.errors import WorkflowInputError
 
 _ENDED: Final = (
     f"SELECT 1 FROM runs LEFT JOIN run_queue q USING (run_id) WHERE run_id = ? AND (runs.status IN {runs.TERMINAL}"
     " OR q.status = 'done')"
 )
+
+
+def checked(given: Any) -> dict[str, str] | None:
+    """The variables that a client sent, None for none; `WorkflowInputError` for what are no variables."""
+    if given is None:
+        return None
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise WorkflowInputError("environment is an object of texts: the variables by their names")
+    return given
 
 
 class _Variables(dict[str, str]):

@@ -30,7 +30,7 @@ from ..wire.errors import (
 )
 from ..wire.runner_messages import PART_BYTES, ContentRead, ContentRef
 from ..workflows import discovery, sources
-from . import answers, inspecting
+from . import answers, environments, inspecting
 from .committer import Transaction
 from .contents import Transfers
 from .live_requests import LiveRequests
@@ -158,7 +158,7 @@ class Requests:
     async def _start(self, request: Request) -> Receipt:
         server, payload = self._server, request.payload
         project = identities.canonical_path(payload["project"])
-        environment = payload.get("environment")
+        environment = environments.checked(payload.get("environment"))
         described = payload if "snapshot" in payload else await self._describe(payload, project, environment)
         name = described["name"]
         given = self._transfers.given_in_payload(described["input"])
@@ -352,12 +352,12 @@ class Requests:
         return await self._command(request, self._fingerprint(request), tell)
 
     async def _restart(self, request: Request) -> Receipt:
-        run_id = _run_id(request)
+        run_id, environment = _run_id(request), environments.checked(request.payload.get("environment"))
 
         def restart(transaction: Transaction) -> Receipt:
             new_id = transitions.restart(transaction.sql(), run_id, transaction.now)
             transaction.changed |= {run_id, new_id}
-            self._server.environments.keep(new_id, request.payload.get("environment"))
+            self._server.environments.keep(new_id, environment)
             return Receipt({"runId": new_id}, new_id, 1)
 
         return await self._command(request, self._fingerprint(request), restart)

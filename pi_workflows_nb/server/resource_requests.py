@@ -23,7 +23,7 @@ from ..wire import canonical_json, identities
 from ..wire.client_messages import Request
 from ..wire.errors import ConflictError, ManagedResourceError, ManagedResourceNotFoundError, SourceError
 from ..wire.resource_status import Status
-from . import contents
+from . import contents, environments
 from .committer import Transaction
 from .contents import Transfers
 from .manager_sources import ManagerSource
@@ -101,7 +101,7 @@ class ResourceRequests:
         source: ManagerSource | None = None
         initial: tuple[bytes] | None = None
         if not self._earlier(request):
-            sources.keep_environment(project_id, manager, payload.get("environment"))
+            sources.keep_environment(project_id, manager, environments.checked(payload.get("environment")))
             source = sources.applied(manager, folder, self._shipped(payload))
             await sources.facts(source, project_id, folder)
             if managed_resources.find_row(server.database.connection, project_id, manager, key) is None:
