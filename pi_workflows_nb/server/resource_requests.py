@@ -21,9 +21,9 @@ from ..state import (
 from ..state.managed_resources import ManagedResource
 from ..wire import canonical_json, identities
 from ..wire.client_messages import Request
-from ..wire.errors import ConflictError, ManagedResourceError, ManagedResourceNotFoundError, SourceError
+from ..wire.errors import ConflictError, ManagedResourceError, SourceError
 from ..wire.resource_status import Status
-from . import contents, environments
+from . import contents, environments, resource_view
 from .committer import Transaction
 from .contents import Transfers
 from .manager_sources import ManagerSource
@@ -69,22 +69,14 @@ class ResourceRequests:
         payload, connection = request.payload, self._server.database.connection
         project_id = identities.project_id(payload["project"])
         manager, limit = payload.get("resourceManager"), min(int(payload.get("limit", 100)), MOST_LISTED)
-        rows = connection.execute(
-            "SELECT controller_name, resource_key FROM controller_resources WHERE project_id = ?1"
-            " AND (?2 IS NULL OR controller_name = ?2) ORDER BY controller_name, resource_key LIMIT ?3",
-            (project_id, manager, limit),
-        ).fetchall()
-        found = [managed_resources.get(connection, project_id, name, key) for name, key in rows]
-        return Receipt({"resources": [_summary(one) for one in found if one is not None]})
+        return Receipt({"resources": resource_view.listed(connection, project_id, manager, limit)})
 
     async def _get(self, request: Request) -> Receipt:
         payload, connection = request.payload, self._server.database.connection
         project_id, manager, key = _named(payload)
-        found = managed_resources.get(connection, project_id, manager, key)
-        if found is None:
-            raise ManagedResourceNotFoundError(f"no managed resource {key!r} of {manager!r} in this project")
+        found = resource_view.required(connection, project_id, manager, key)
         spec, status = canonical_json.encode(found.spec), canonical_json.encode(found.status.to_json())
-        return Receipt({**_summary(found), "spec": _offered(spec), "status": _offered(status)})
+        return Receipt({**resource_view.summary(found), "spec": _offered(spec), "status": _offered(status)})
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
@@ -248,21 +240,6 @@ def _receipt(found: ManagedResource, version: int, *, created: bool) -> Receipt:
         None,
         version,
     )
-
-
-def _summary(found: ManagedResource) -> dict[str, Any]:
-    """What a line of a list tells of a resource."""
-    return {
-        "conditions": {condition.type: condition.status for condition in found.status.conditions},
-        "deletionTimestamp": found.deletion_timestamp,
-        "finalizers": list(found.finalizers),
-        "generation": found.generation,
-        "key": found.key,
-        "observedGeneration": found.status.observed_generation,
-        "resourceManager": found.resource_manager,
-        "resourceVersion": found.resource_version,
-        "uid": found.uid,
-    }
 
 
 def _offered(content: bytes) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..client.connection import SocketConnection
-from ..server import live_view
+from ..server import live_view, resource_view
 from ..state import admission
 from ..state.database import open_read_only
-from ..wire import errors
+from ..wire import errors, identities
 from ..wire.client_messages import Response
 from ..wire.errors import ConflictError, NotFoundError, PiWorkflowsError, ServerStoppedError, StateFileError
 from ..wire.sockets import socket_path, state_folder
@@ -90,6 +90,19 @@ def run(path: Path, run_id: str) -> dict[str, Any]:
     if view is None:
         raise NotFoundError(f"no run {run_id!r} in {path}; `pi-workflows-nb runs` lists what it holds")
     return view
+
+
+def resources(path: Path, folder: Path, limit: int) -> list[dict[str, Any]]:
+    """The managed resources of the project in a folder, by manager and key, as the file holds them."""
+    with closing(_file(path)) as file:
+        return resource_view.listed(file, identities.project_id(str(folder)), None, limit)
+
+
+def resource(path: Path, folder: Path, resource_manager: str, key: str) -> dict[str, Any]:
+    """All there is to know of one of them. `ManagedResourceNotFoundError`."""
+    with closing(_file(path)) as file:
+        found = resource_view.required(file, identities.project_id(str(folder)), resource_manager, key)
+        return resource_view.whole(file, found)
 
 
 def _file(path: Path) -> Any:

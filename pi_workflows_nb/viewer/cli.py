@@ -54,7 +54,7 @@ DATABASE: Final = click.option(
 )
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal.")
 LIMIT: Final = click.option(
-    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many runs."
+    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at most."
 )
 
 
@@ -99,6 +99,37 @@ def runs(*, as_json: bool, limit: int, database: Path | None) -> None:
         _print_json(listed)
     else:
         _console().print(live.of_runs(listed))
+
+
+@commands.command("resource-managers")
+@JSON
+@LIMIT
+@DATABASE
+def resource_managers(*, as_json: bool, limit: int, database: Path | None) -> None:
+    """The managed resources of the project in this folder: a table on a terminal, JSON lines when piped."""
+    from . import asking, resources
+
+    listed = asking.resources(asking.resolved(database), Path.cwd(), limit)
+    if as_json or not sys.stdout.isatty():
+        _print_json(listed)
+    else:
+        _console().print(resources.of_resources(listed))
+
+
+@commands.command("resource-manager")
+@click.argument("resource_manager", metavar="MANAGER")
+@click.argument("key", metavar="KEY")
+@JSON
+@DATABASE
+def resource_manager(*, resource_manager: str, key: str, as_json: bool, database: Path | None) -> None:
+    """One managed resource of the project in this folder: what is wanted, what was observed, when it is looked at."""
+    from . import asking, resources
+
+    found = asking.resource(asking.resolved(database), Path.cwd(), resource_manager, key)
+    if as_json or not sys.stdout.isatty():
+        _print_json([found])
+    else:
+        _console().print(resources.of_resource(found))
 
 
 @commands.group()

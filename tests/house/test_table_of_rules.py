@@ -11,7 +11,11 @@ TESTS = Path(__file__).parents[1]
 
 
 TABLES = re.findall(r"^## (Rules of .*)$", (TESTS / "README.md").read_text(), re.MULTILINE)
-FOLDERS = {"Rules of commands and clients": "client", "Rules of a hostile world": "hostile"}
+FOLDERS = {
+    "Rules of commands and clients": "client",
+    "Rules of a hostile world": "hostile",
+    "Rules of resource managers at work": "reconcile",
+}
 """Where the files of a table lie unless they name a folder."""
 
 

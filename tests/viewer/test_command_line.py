@@ -29,6 +29,9 @@ def call(*words, cwd):
         (["--once", "view"], "--once"),
         (["runs", "extra"], "extra"),
         (["runs", "--limit", "0"], "--limit"),
+        (["resource-managers", "extra"], "extra"),
+        (["resource-manager"], "MANAGER"),
+        (["resource-manager", "box"], "KEY"),
         (["server"], "server"),
         (["server", "restart"], "restart"),
         (["server", "start", "now"], "now"),
@@ -52,7 +55,7 @@ def test_the_help_says_what_there_is(words, tmp_path):
         assert expected in result.stdout
 
 
-@pytest.mark.parametrize("word", ["demo", "lab", "view", "runs", "server"])
+@pytest.mark.parametrize("word", ["demo", "lab", "view", "runs", "resource-managers", "resource-manager", "server"])
 def test_each_word_has_its_help(word, tmp_path):
     result = call(word, "--help", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
