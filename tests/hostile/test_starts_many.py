@@ -43,7 +43,7 @@ def held():
         "memory": me.memory_full_info().uss,
     }
 
-for number in range(8):
+for number in range(max(8, count // 4)):
     cycle(number)
 before = held()
 for number in range(count):

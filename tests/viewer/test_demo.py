@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -19,11 +20,13 @@ PROGRAM = [sys.executable, "-c", "from pi_workflows_nb.viewer.cli import main; m
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
-    """Where temporary folders are made, so that one left behind is seen."""
+    """Where temporary folders are made, so that one left behind is seen; sockets have a folder of their own."""
     folder = tmp_path / "t"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
+    with tempfile.TemporaryDirectory(prefix="pw", dir="/tmp") as sockets:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", sockets)
+        yield folder
 
 
 @pytest.fixture
