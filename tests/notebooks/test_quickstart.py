@@ -10,31 +10,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
 import pi_workflows_nb as pw
+from tests.notebooks.books import NOTEBOOKS, client_of, code_of, run_all, shown_by
 from tests.repositories import NAMES, make_repository
 
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-QUICKSTART = NOTEBOOKS / "01_quickstart.ipynb"
-
-
-def code_of(book):
-    return [cell for cell in book.cells if cell.cell_type == "code"]
-
-
-def shown_by(cell):
-    """Everything a cell shows, as text."""
-    parts = []
-    for output in cell.outputs:
-        parts += [output.get("text", "")] + [str(value) for value in output.get("data", {}).values()]
-    return "\n".join(parts)
-
-
-def client_of(folder):
-    book = nbformat.read(folder / QUICKSTART.name, as_version=4)
-    resources = {"metadata": {"path": str(folder)}}
-    return NotebookClient(book, timeout=60, kernel_name="python3", resources=resources)
+QUICKSTART = "01_quickstart.ipynb"
 
 
 def check_cell(book):
@@ -56,7 +37,7 @@ def state(state_folder):
 
 
 def test_in_a_repository_it_counts_commits(repository, state):
-    book = client_of(repository).execute()
+    book = client_of(repository / QUICKSTART).execute()
     assert "'git'" in shown_by(code_of(book)[1])
     shown = shown_by(check_cell(book))
     assert "often.txt" in shown
@@ -75,7 +56,7 @@ def test_without_git_it_counts_modules(tmp_path, monkeypatch, state):
     shutil.copytree(NOTEBOOKS, folder)
     programs = [path for path in os.environ["PATH"].split(os.pathsep) if not Path(path, "git").exists()]
     monkeypatch.setenv("PATH", os.pathsep.join(programs))
-    book = client_of(folder).execute()
+    book = client_of(folder / QUICKSTART).execute()
     assert "'python'" in shown_by(code_of(book)[1])
     assert "asyncio" in shown_by(check_cell(book))
     with state() as file:
@@ -84,12 +65,11 @@ def test_without_git_it_counts_modules(tmp_path, monkeypatch, state):
 
 def test_run_all_again_starts_nothing_twice(repository, state):
     """In the same kernel, and after a restart."""
-    client = client_of(repository)
+    client = client_of(repository / QUICKSTART)
     with client.setup_kernel():
         for _ in range(2):
-            for index, cell in enumerate(client.nb.cells):
-                client.execute_cell(cell, index)
-    again = client_of(repository).execute()
+            run_all(client)
+    again = client_of(repository / QUICKSTART).execute()
     assert "completed" in shown_by(code_of(again)[-2])
     with state() as file:
         assert len(file.runs()) == 2, "a run and its continuation"
