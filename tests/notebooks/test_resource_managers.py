@@ -26,7 +26,7 @@ def cell_with(book, line):
 
 def test_it_keeps_a_folder_and_cleans_up(book, state_folder):
     done = client_of(book).execute()
-    assert "managed resource folder kept-folder" in shown_by(cell_with(done, "resource = server.apply")).split("\n")[0]
+    assert "managed resource folder kept-folder" in shown_by(cell_with(done, "resource = server.apply"))
     assert "left-behind.txt" in shown_by(cell_with(done, "while drift"))
     assert "not inside the folder" in shown_by(cell_with(done, "bad = files"))
     assert [path.name for path in book.parent.iterdir()] == [NAME], "the folder is gone"
