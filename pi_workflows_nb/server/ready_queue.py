@@ -12,15 +12,13 @@ import heapq
 import sqlite3
 from typing import Final
 
-from ..state import places, waits
+from ..state import places
+from ..state.transitions_claims import READY
 from .clock import Clock
 
 _CLAIMABLE: Final = f"""
     SELECT q.available_at, q.created_at, q.run_id FROM run_queue q JOIN runs r USING (run_id)
-    WHERE r.paused = 0 AND (q.error_code IS NULL OR q.error_code NOT IN {places.STOPPED}) AND (
-        q.status IN {places.HOLDING} AND r.status IN ('queued', 'running')
-        OR q.status = 'parked' AND r.status = 'running'
-        OR q.status = 'parked' AND r.status = 'waiting' AND {waits.TIMED})
+    WHERE {READY}
 """
 _Entry = tuple[float, int, str]
 

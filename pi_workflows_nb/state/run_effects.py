@@ -128,7 +128,7 @@ def _insert(
         resource_id,
         1,
         "effect.reserved",
-        "host",
+        claim.owner_type,
         claim.owner_id,
         {"attemptId": wish.attempt_id, "runId": run.run_id},
         now,

@@ -10,8 +10,9 @@ they mean, and what leads out of them:
     running   running   held   executing                             end, park*, pause, cancel
     running   parked    -      stopped at a durable boundary         claim_for_execution, pause, resume, cancel
     waiting   parked    (-)    a person, an event or a session       answer, expire_event, resume_after_effect,
-                               is needed; held while a submission    claim_for_validation, pause, resume, cancel
-                               to it is validated
+                               is needed; held while a submission    claim_for_validation, hold_for_control,
+                               to it is validated, or it is          begin_interaction_timeout, pause, resume, cancel
+                               controlled
     waiting   done      -      answered: a continuation goes on      -
     completed done      -      over                                  restart
     failed    failed    -      over                                  restart
@@ -38,12 +39,15 @@ from .transitions_claims import (
     claim_for_control,
     claim_for_execution,
     claim_for_validation,
+    claim_next,
     claimable,
+    hold_for_control,
+    make_due,
     mark_running,
     release,
 )
 from .transitions_control import cancel, pause, resume
-from .transitions_ends import end
+from .transitions_ends import end, finish
 from .transitions_parking import (
     park,
     park_ambiguous,
@@ -52,19 +56,24 @@ from .transitions_parking import (
     resume_after_effect,
 )
 from .transitions_record import SYSTEM, event
-from .transitions_waits import expire_event
+from .transitions_waits import begin_interaction_timeout, expire_event
 
 __all__ = [
     "RUN_LEASE_MS",
     "answer",
+    "begin_interaction_timeout",
     "cancel",
     "cancel_interrupted",
     "claim_for_control",
     "claim_for_execution",
     "claim_for_validation",
+    "claim_next",
     "claimable",
     "end",
     "expire_event",
+    "finish",
+    "hold_for_control",
+    "make_due",
     "mark_running",
     "park",
     "park_ambiguous",

@@ -70,8 +70,10 @@ def resume(connection: sqlite3.Connection, run_id: str, now: int, actor: str) ->
     return run
 
 
-def cancel(connection: sqlite3.Connection, run_id: str, now: int, actor: str, detail: str) -> RunRow:
-    """End a run as cancelled, at once and whoever holds it.
+def cancel(
+    connection: sqlite3.Connection, run_id: str, now: int, actor: str, detail: str, *, claimed: bool = False
+) -> RunRow:
+    """End a run as cancelled, at once and whoever holds it; with `claimed` one that nobody holds is claimed for it.
 
     One that is cancelled already is left as it is. `ConflictError` for one that is over otherwise, or was answered.
     """
@@ -79,7 +81,7 @@ def cancel(connection: sqlite3.Connection, run_id: str, now: int, actor: str, de
     if run.status == "cancelled":
         return run
     require(run_id, waits.standing(connection, run), "cancel")
-    stale = claim_for_control(connection, run, now)
+    stale = claim_for_control(connection, run, now, free=claimed)
     finish(
         connection,
         run,

@@ -28,7 +28,7 @@ def end(connection: sqlite3.Connection, run_id: str, claim: Claim, given: End, o
         transitions_waits.wait(connection, run, claim, given, now)
     else:
         engine = f"run_{given.status}"
-        actor: Actor = ("host", claim.owner_id)
+        actor: Actor = (claim.owner_type, claim.owner_id)
         finish(connection, run, given.status, output, given.error, now, actor, claim.generation, engine=engine)
     return run.revision
 
@@ -45,10 +45,12 @@ def finish(
     *,
     engine: str | None = None,
     stale: bool = False,
+    code: str | None = None,
 ) -> None:
     """End a run, whoever does it, with everything that hangs on it.
 
-    `engine` is the event by which the engine tells of it; `stale` says that nobody alive held the run any more.
+    `engine` is the event by which the engine tells of it; `stale` says that nobody alive held the run any more; `code`
+    stands in the queue row instead of the status of a run that did not complete.
     """
     error_hash = None if error is None else blobs.put_text(connection, cap(error), now)
     connection.execute(
@@ -59,7 +61,7 @@ def finish(
     sweep(connection, run, status, error_hash, now, actor)
     mutation.clear_lease(connection, run.resource_id)
     queue_status = QUEUE_END[status]
-    code = None if status == "completed" else status
+    code = None if status == "completed" else code or status
     set_queue(connection, run, queue_status, now, code=code, error=error_hash, finished=True)
     if engine is not None:
         event(connection, run, engine, {"payload": {}, "scope": "run"}, now, actor=SYSTEM)

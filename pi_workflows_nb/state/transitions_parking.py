@@ -27,12 +27,13 @@ def park(
 
 def park_for_source_change(connection: sqlite3.Connection, run: RunRow, why: str | None, now: int) -> None:
     """The run's source is not what it was started with, or may not be loaded here: it waits for a resume."""
-    _park(connection, run, now, "run.source_changed", code="workflowSourceChanged", detail=why)
+    _park(connection, run, now, "run.source_changed", available_at=now, code="workflowSourceChanged", detail=why)
 
 
 def park_without_progress(connection: sqlite3.Connection, run: RunRow, why: str, now: int, *, errors: int) -> None:
     """Its runners end without finishing a node: it waits for a resume."""
-    _park(connection, run, now, "run.worker_no_progress", code="runnerNoProgress", detail=why, errors=errors)
+    event_type, code = "run.worker_no_progress", "runnerNoProgress"
+    _park(connection, run, now, event_type, available_at=now, code=code, detail=why, errors=errors)
 
 
 def _park(
@@ -68,7 +69,7 @@ def park_ambiguous(connection: sqlite3.Connection, run: RunRow, now: int) -> Non
     set_run(connection, run, "waiting", now, detail="an effect may have happened: confirm it or retry it")
     mutation.clear_lease(connection, run.resource_id)
     set_queue(connection, run, "parked", now, code="effectAmbiguous")
-    payload = {"code": "effectAmbiguous", "status": "parked"}
+    payload = {"code": "effectAmbiguous", "status": "waiting"}
     event(connection, run, "run.effect_ambiguous", payload, now, actor=actor, generation=generation)
     places.pass_on(connection, run.session_id, now)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..wire import identities
 from ..wire.runner_messages import ERROR_UNITS
 from . import mutation, runs, viewer
-from .mutation import ActorType
+from .mutation import ActorType, OwnerType
 from .runs import RunRow
 
 Actor = tuple[ActorType, str | None]
@@ -56,9 +56,10 @@ def set_queue(
 
 def set_run(connection: sqlite3.Connection, run: RunRow, status: str, now: int, *, detail: str | None = None) -> None:
     """Write the status of a run that is not over; one that waits has stopped as well."""
+    text = None if detail is None else identities.utf8(cap(detail)).decode()
     connection.execute(
         "UPDATE runs SET status = ?, status_detail = ?, finished_at = ?, updated_at = ? WHERE run_id = ?",
-        (status, None if detail is None else cap(detail), now if status == "waiting" else None, now, run.run_id),
+        (status, text, now if status == "waiting" else None, now, run.run_id),
     )
 
 
@@ -70,9 +71,14 @@ def interrupt_attempts(connection: sqlite3.Connection, run: RunRow, now: int) ->
     )
 
 
+def owner_type_of(owner_id: str) -> OwnerType:
+    """What the owner of a run's claim is by its id: a server, or a session that executes it by itself."""
+    return "host" if owner_id.startswith("host-") else "session"
+
+
 def holder_of(run: RunRow) -> tuple[Actor, int | None]:
     """Who acts when a held run is parked, and under which generation."""
-    return (SYSTEM, None) if run.owner_id is None else (("host", run.owner_id), run.generation)
+    return (SYSTEM, None) if run.owner_id is None else ((owner_type_of(run.owner_id), run.owner_id), run.generation)
 
 
 def cap(text: str) -> str:

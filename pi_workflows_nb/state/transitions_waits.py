@@ -4,18 +4,27 @@ running/running -> running/parked   sleep: due at a moment; the attempt stays op
 running/parked  -> (claimed)        wake: the attempt has ended well
 running/running -> waiting/parked   wait: for an answer or an event, or until the event is late
 waiting/parked  -> running/parked   expire_event: the attempt has timed out, and the run goes on from there
+waiting/parked  -> running/starting begin_interaction_timeout: so has the attempt that asked a session
 """
 
 from __future__ import annotations
 
 import sqlite3
+from typing import Final
 
+from ..wire.errors import ConflictError
 from ..wire.runner_messages import End
 from . import blobs, mutation, places, waits
 from .mutation import Claim
 from .runs import RunRow
+from .transitions_dependents import cancel_messages, cancel_requests, end_turns
 from .transitions_record import SYSTEM, event, set_queue, set_run
 from .waits import OpenWait
+
+_ASKED: Final = (
+    "SELECT attempt_id FROM interactive_requests WHERE request_id = ? AND run_id = ? AND status = 'pending'"
+    " AND kind IN ('agent', 'assistant')"
+)
 
 
 def sleep(connection: sqlite3.Connection, run: RunRow, claim: Claim, given: End, now: int) -> None:
@@ -63,6 +72,35 @@ def expire_event(connection: sqlite3.Connection, run: RunRow, now: int) -> bool:
     set_queue(connection, run, "parked", now, available_at=now)
     event(connection, run, "run.resumed", {"status": "parked"}, now, actor=SYSTEM)
     run.status, run.available_at = "running", now
+    return True
+
+
+def begin_interaction_timeout(
+    connection: sqlite3.Connection, run: RunRow, claim: Claim, request_id: str, now: int
+) -> bool:
+    """The session that a waiting run asked has not answered in time: its node has timed out, and the run is executed.
+
+    The caller holds the run and knows that the time is over. False, and nothing changed, while another run has the
+    session's place. `ConflictError` unless this is what the run waits for; a decision has a default instead.
+    """
+    asked = connection.execute(_ASKED, (request_id, run.run_id)).fetchone()
+    wait = waits.open_wait(connection, run)
+    if run.status != "waiting" or run.paused or asked is None or wait is None or asked[0] != wait.attempt_id:
+        raise ConflictError(f"run {run.run_id} does not wait for an answer to {request_id!r}")
+    if not places.is_free_for(connection, run.session_id, run.run_id, now):
+        return False
+    seconds = round((now - wait.started_at) / 1000, 1)
+    late = f"node {wait.node_id!r}: its session gave no answer within {seconds:g} s"
+    cancel_requests(connection, run, late, now)
+    end_turns(connection, run, now)
+    cancel_messages(connection, run, ("step",), now)
+    close_wait(connection, run, wait, "timed_out", now, error=blobs.put_text(connection, late, now))
+    set_run(connection, run, "running", now)
+    set_queue(connection, run, "starting", now)
+    payload = {"attemptId": wait.attempt_id, "requestId": request_id}
+    actor = (claim.owner_type, claim.owner_id)
+    began = "run.interaction_timeout_started"
+    event(connection, run, began, payload, now, actor=actor, generation=claim.generation)
     return True
 
 

@@ -101,7 +101,7 @@ class ManagedResourceConflictError(ConflictError):
 
 
 class ClaimTargetError(PiWorkflowsError):
-    """A claim of one managed resource was presented for another."""
+    """A claim of one managed resource or run was presented for another."""
 
 
 class ManagedResourceError(PiWorkflowsError, ValueError):

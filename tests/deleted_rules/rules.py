@@ -42,7 +42,7 @@ RULES = (
             ' or run.queue_status != "parked" or run.paused:', ' or run.queue_status != "parked":',
             "state/test_run_claims.py::test_nothing_is_validated_of_a_run_that_is_paused_or_asks_nothing"),
     Deleted("a control of an expired run claims it", CONTROL,
-            "    stale = claim_for_control(connection, run, now)\n", "    stale = None\n",
+            "    stale = claim_for_control(connection, run, now, free=claimed)\n", "    stale = None\n",
             "state/test_run_claims.py::test_a_control_of_an_expired_run_claims_it_first"),
     Deleted("a pause gives the claim back", CONTROL, "    mutation.clear_lease(connection, run.resource_id)\n", "",
             "state/test_run_life.py::test_pause_keeps_the_boundary_and_resume_goes_on"),
