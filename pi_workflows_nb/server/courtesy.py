@@ -2,9 +2,9 @@
 
 Python hands the interpreter to a waiting thread after each switch interval, so a busy server would take half of a busy
 cell's time, or more. Two signs together tell that a cell wants the interpreter: other threads of this process use the
-processor, and the interpreter, given up for a moment, does not come back at once. Then the server rests for a multiple
-of the time it has just worked: the cell keeps about nine tenths of its speed, and runs go on at a tenth of theirs or
-more.
+processor, and the interpreter, given up for a moment, does not come back at once. Then the server rests until what it
+has worked is a small share of the time since its last rest, in which it mostly waited for the interpreter: the cell
+keeps about nine tenths of its speed, and runs go on at a tenth of theirs or more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-REST_FOR_WORK: Final = 18.0
+SHARE: Final = 0.1
 LONGEST_REST_SECONDS: Final = 0.1
 WINDOW_SECONDS: Final = 0.02
 BUSY_SHARE: Final = 0.2
@@ -24,6 +24,7 @@ class Courtesy:
 
     def __init__(self) -> None:
         self._worked = time.thread_time()
+        self._rested = time.perf_counter()
         self._looked = (time.perf_counter(), self._others())
         self._busy = False
 
@@ -36,8 +37,9 @@ class Courtesy:
         if self._busy:
             time.sleep(0)
             if time.perf_counter() - now > SWITCHED_SECONDS:
-                time.sleep(min(LONGEST_REST_SECONDS, (time.thread_time() - self._worked) * REST_FOR_WORK))
-        self._worked = time.thread_time()
+                due = self._rested + (time.thread_time() - self._worked) / SHARE - time.perf_counter()
+                time.sleep(min(max(0.0, due), LONGEST_REST_SECONDS))
+        self._worked, self._rested = time.thread_time(), time.perf_counter()
 
     @staticmethod
     def _others() -> float:

@@ -108,7 +108,8 @@ class StepBatch:
         known = self._cursors.get(run_id)
         if known is not None and known[0] is claim:
             return known[1]
-        self.flush()
+        if known is not None:
+            self.flush()
         row = self._connection.execute(_CURSOR, (run_id,)).fetchone()
         if row is None:
             raise StaleClaimError(f"run {run_id} is gone", "missingAuthority")
