@@ -84,13 +84,13 @@ class Story:
     def step(self, run_id: str, index: int, attempt_id: str) -> None:
         self.insert("run_steps", run_id=run_id, step_index=index, attempt_id=attempt_id)
 
-    def effect(self, source: str, key: str, status: str, tries: tuple[str | None, ...]) -> str:
-        effect_id = identities.effect_id_of_run(source, "mail", key)
+    def effect(self, source: str, key: str, status: str, tries: tuple[str | None, ...], kind: str = "mail") -> str:
+        effect_id = identities.effect_id_of_run(source, kind, key)
         resource_id = mutation.create_aggregate(self.connection, "effect", effect_id, NOW)
         mutation.record_event(self.connection, resource_id, 1, "effect.reserved", "system", None, {}, NOW)
         self.insert(
             "effects", effect_id=effect_id, resource_id=resource_id, source_resource_id=source, source_revision=1,
-            effect_type="mail", idempotency_key=key, payload_hash=self.json({"recovery": "manual", "request": 1}),
+            effect_type=kind, idempotency_key=key, payload_hash=self.json({"recovery": "manual", "request": 1}),
             owner_scope="run", status=status, attempt_count=len(tries), created_at=NOW, updated_at=NOW,
             result_hash=self.json(None) if status == "applied" else None,
             settled_at=None if status in ("pending", "applying") else NOW,
