@@ -1,9 +1,10 @@
 """This package in the same shapes as the neighbours.
 
-    python -m tests.bench.ours DB steps|eight|runs|warm|cold|bytes N
+    python -m tests.bench.ours DB steps|effects|eight|runs|warm|cold|bytes N
     python -m tests.bench.ours DB idle|beside|cell|alone thread|process N
 
 `steps`   one run of N compute steps, in steps a second
+`effects` one run of N action steps, each an effect that is reserved and settled, in effects a second
 `eight`   eight runs of N compute steps at once, in steps a second of all
 `runs`    N runs of five steps, eight at a time, from the first submission to the last end, in runs a second
 `warm`    the median of N times from the call of `server.run` to the first line of the first node, in seconds
@@ -29,11 +30,12 @@ from typing import Any
 import pi_workflows_nb as pw
 
 
-def counting(steps: int) -> pw.Workflow:
-    """A workflow that takes `steps` compute steps to count to `steps`."""
+def counting(steps: int, *, effects: bool = False) -> pw.Workflow:
+    """A workflow that takes `steps` compute steps to count to `steps`, or as many effects and one step."""
     workflow = pw.Workflow("count", start_at="add", max_steps=steps + 1)
+    kind = workflow.action(effect=pw.idempotent_effect("count")) if effects else workflow.compute
 
-    @workflow.compute
+    @kind
     def add(ctx):
         value = ctx.outputs.get("add", {"value": 0})["value"] + 1
         return {"value": value, "route": "again" if value < ctx.input["steps"] - 1 else "last"}
@@ -142,7 +144,7 @@ def measure(server, database: Path, mode: str, number: int) -> dict[str, float]:
         # When the last one ended stands in the file: looking at each run takes time of its own.
         return {"value": number / (server.runs()["finished_at"].max().timestamp() - submitted)}
     started = time.perf_counter()
-    workflow = counting(number)
+    workflow = counting(number, effects=mode == "effects")
     if mode == "bytes":
         before = size(database)
         assert finish(server.run(workflow, input={"steps": number})) == number

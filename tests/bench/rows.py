@@ -11,6 +11,9 @@ OURS = ("-m", "tests.bench.ours", "{db}")
 LANGGRAPH = ("tests/bench/neighbours/langgraph_sync.py", "{db}")
 DBOS = ("tests/bench/neighbours/dbos_wal.py", "{db}")
 RESOURCES = ("-m", "tests.bench.resources", "{db}")
+RECONCILED = ("-m", "tests.bench.reconciled", "{db}", "{n}")
+FLAT = 10**0.05
+"""What the cost of one may grow by while their number grows tenfold: an exponent of 1.05."""
 TIMED_IMPORT = "import time; s = time.perf_counter(); import {}; print('{{\"value\":', time.perf_counter() - s, '}}')"
 SPAWNED = "import pi_workflows_nb.runner.entry, time; print('{\"finished\":', time.monotonic(), '}')"
 
@@ -78,7 +81,9 @@ def contestants(scale: float) -> dict[str, dict[str, Contestant]]:
             "two commits": Contestant((*FLOOR, "steps", "{n}", "2"), number(4000)),
             "claims of 2,000": Contestant((*RESOURCES, "2000", "{n}"), number(1500)),
             "claims of 100,000": Contestant((*RESOURCES, "100000", "{n}"), number(1500)),
+            "effects": Contestant((*OURS, "effects", "{n}"), number(1000)),
         },
+        "reconciled": {f"one of {count:,}": Contestant(RECONCILED, number(count)) for count in (100, 1000, 10_000)},
         "busy": {
             f"{mode}, {placement}": Contestant((*OURS, mode, placement, "{n}"), number(60))
             for placement in ("thread", "process")
@@ -126,6 +131,10 @@ ROWS = (
         "pairs/s",
         (Goal("two commits", 0.3), Goal("claims of 2,000", 0.8)),
     ),
+    Row("effects of actions, reserved and settled", "effects", "effects/s", (Goal("two commits", 0.25),)),
+    Row("one of 100 resources, reconciled once", "one of 100", "ms"),
+    Row("one of 1,000", "one of 1,000", "ms", (Goal("one of 100", FLAT, at_most=True),)),
+    Row("one of 10,000", "one of 10,000", "ms", (Goal("one of 1,000", FLAT, at_most=True),)),
     Row("five runs, the kernel idle", "idle, thread", "steps/s"),
     Row("five runs beside a spinning cell", "beside, thread", "steps/s", (Goal("idle, thread", 0.1),)),
     Row("the spinning cell alone", "alone, thread", "turns/s"),
