@@ -55,13 +55,14 @@ class LiveRequests:
         run_id, payload = _run_id(request), request.payload
         patch, expected, mount = payload["patch"], payload.get("expected"), payload.get("mount") or ""
         actor = (PERSON, request.client_id)
+        if self._earlier(request):
+            return await self._command(request, self._fingerprint(request), _answered_before)
         for attempt in range(MOST_TRIES):
-            change, scope = None, self._scope(run_id, mount)
-            if not self._earlier(request):
-                if expected is not None and scope.change_number != expected:
-                    raise ConflictError(f"the settings are at change number {scope.change_number}, not {expected}")
-                after = await self._after(run_id, scope, patch)
-                change = Change(request.request_id, actor, "client", canonical_json.encode(patch), after)
+            scope = self._scope(run_id, mount)
+            if expected is not None and scope.change_number != expected:
+                raise ConflictError(f"the settings are at change number {scope.change_number}, not {expected}")
+            after = await self._after(run_id, scope, patch)
+            change = Change(request.request_id, actor, "client", canonical_json.encode(patch), after)
             try:
                 return await self._command(request, self._fingerprint(request), self._storing(run_id, scope, change))
             except ConflictError:
@@ -69,11 +70,11 @@ class LiveRequests:
                     raise
         raise AssertionError("not reached")
 
-    def _storing(self, run_id: str, scope: Scope, change: Change | None) -> Callable[[Transaction], Receipt]:
+    def _storing(self, run_id: str, scope: Scope, change: Change) -> Callable[[Transaction], Receipt]:
         def store(transaction: Transaction) -> Receipt:
             connection = transaction.sql()
             run = runs.read(connection, run_id)
-            if change is None or run.status in runs.TERMINAL:
+            if run.status in runs.TERMINAL:
                 raise ConflictError(f"run {run_id} is {run.status}: its settings stand")
             number = setting_scopes.change(connection, scope, change, transaction.now)
             return Receipt({"changeNumber": number, "scopeId": scope.scope_id}, run_id, run.revision)
@@ -137,6 +138,10 @@ class LiveRequests:
             return Receipt({"followUpId": follow_up_id}, run_id, run.revision)
 
         return await self._command(request, self._fingerprint(request), remove)
+
+
+def _answered_before(_: Transaction) -> Receipt:
+    raise ConflictError("the receipt of this request is gone")
 
 
 def _declared(snapshot: dict[str, Any], mount: str) -> dict[str, Any]:
