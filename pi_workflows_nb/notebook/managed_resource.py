@@ -110,7 +110,8 @@ class ManagedResource:
     def wait_for(self, condition: str, timeout: float | None = None) -> ManagedResource:
         """Wait until a condition is true for the present spec, and give the resource.
 
-        `timeout` is in seconds. `WaitTimeout` says how the resource stands; can be interrupted.
+        `timeout` is in seconds. `WaitTimeout` says how the resource stands, `ServerStoppedError` that nobody works on
+        it any more, `ManagedResourceNotFoundError` that it is gone; can be interrupted.
         """
         if not condition:
             raise QueryError(f'condition={condition!r}: it is the type of a condition, such as "Ready"')
@@ -146,6 +147,9 @@ class ManagedResource:
     def _wait(self, over: Callable[[], bool], said: str, timeout: float | None) -> None:
         give_up = None if timeout is None else time.monotonic() + timeout
         while not over():
+            connection = self._link.connection
+            if connection is not None and not connection.alive:
+                self._link.ask("server.status", {})  # says that nobody serves
             if give_up is not None and time.monotonic() > give_up:
                 raise WaitTimeout(f"{self.key!r} of {self.resource_manager!r} {said} after {timeout:g} s\n{self!r}")
             time.sleep(LOOK_SECONDS)

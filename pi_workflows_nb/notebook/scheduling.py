@@ -6,9 +6,9 @@ import datetime as dt
 import time
 from typing import TYPE_CHECKING, Any
 
-from pi_workflows_nb.resource_managers.builtin import SCHEDULE
 from pi_workflows_nb.wire import canonical_json, identities
 from pi_workflows_nb.wire.errors import ManagedResourceError
+from pi_workflows_nb.wire.resource_messages import SCHEDULE
 from pi_workflows_nb.workflows import discovery
 from pi_workflows_nb.workflows.definition import Workflow
 from pi_workflows_nb.workflows.values import to_json

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..wire.resource_messages import SCHEDULE
 from ..workflows.discovery import Kind
-
-SCHEDULE: Final = "schedule"
 
 MANAGERS: Final = Kind(
     "resource manager",

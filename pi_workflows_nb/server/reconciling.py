@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sqlite3
 from typing import TYPE_CHECKING, Any, Final
 
 from ..resource_managers import passes
 from ..resource_managers.passes import Pass
+from ..state.managed_resources import ResourceClaim
 from ..state.runners import RunnerOutcome
 from ..wire import identities
 from ..wire.errors import PiWorkflowsError, StateUnavailableError
@@ -119,9 +121,13 @@ class Reconciling:
         if not found:
             return False
         reconcile_id = identities.new_id()
+        # A claim of our own that ran out is no reason for a second pass beside the one that still has to end.
+        held = [(one.resource_manager, one.key) for one in self._claims() if one.project_id == project_id]
 
         def claim(transaction: Transaction) -> Pass | None:
-            return passes.begin(transaction.sql(), project_id, found, self.owner_id, (), reconcile_id, transaction.now)
+            return passes.begin(
+                transaction.sql(), project_id, found, self.owner_id, held, reconcile_id, transaction.now
+            )
 
         one = await self._server.committer.submit(claim)
         if one is None:
@@ -169,8 +175,10 @@ class Reconciling:
         return found
 
     def _under_way(self, project_id: str, manager: str) -> int:
-        claims = [one.one.claim for one in self.passes.values()]
-        return sum((claim.project_id, claim.resource_manager) == (project_id, manager) for claim in claims)
+        return sum((one.project_id, one.resource_manager) == (project_id, manager) for one in self._claims())
+
+    def _claims(self) -> list[ResourceClaim]:
+        return [supervisor.one.claim for supervisor in self.passes.values()]
 
     def _ask(self, source: ManagerSource, project_id: str, path: str) -> None:
         """Find out about a source, aside; one that cannot say is used all the same, and its passes tell why."""
@@ -212,17 +220,18 @@ class Reconciling:
 
     def _keep_time(self) -> None:
         """Renew claims of which a third is gone; stop passes that have taken too long."""
-        now = self._server.clock.now()
+        now = self._server.clock.monotonic()
         for supervisor in list(self.passes.values()):
             supervisor.check_deadline()
-            if not supervisor.over and supervisor.one.claim.expires_at - now < passes.LEASE_MS * 2 / 3:
+            if not supervisor.over and now - supervisor.renewed_at > passes.LEASE_MS / 3000:
+                supervisor.renewed_at = now
                 self._renew(supervisor)
 
     def _renew(self, supervisor: ResourceRunnerSupervisor) -> None:
         def renewed(expires_at: int | None, error: BaseException | None) -> None:
-            if expires_at is not None:
-                supervisor.one.claim.expires_at = expires_at
-            elif error is None and not supervisor.over:
+            if error is not None:
+                supervisor.renewed_at = -math.inf  # at once, when the file can be written again
+            elif expires_at is None and not supervisor.over:
                 supervisor.kill("claimLost")
 
         self._server.committer.submit_with(supervisor.renew, renewed)

@@ -41,7 +41,8 @@ _workflow: Final = msgspec.json.Decoder(ReserveWorkflow)
 _event: Final = msgspec.json.Decoder(RecordEvent)
 _finish: Final = msgspec.json.Decoder(FinishPass)
 _fail: Final = msgspec.json.Decoder(FailPass)
-OWN_EVENTS: Final = ("lease.", "resource.", "reconcile_", "workflow_")
+OWN_EVENTS: Final = ("lease.", "resource.", "resource_", "reconcile_", "workflow_", "deletion_", "effect.", "effect_")
+"""What a manager cannot note as its own, but for an observation that failed, of which its process tells."""
 
 
 class ResourceOperations:
@@ -158,7 +159,7 @@ class ResourceOperations:
 
     async def _record_event(self, message: ResourceMessage) -> None:
         wish, one = decoded(_event, message.payload), self._pass
-        if wish.type.startswith(OWN_EVENTS):
+        if wish.type.startswith(OWN_EVENTS) and wish.type != "effect_observe_failed":
             raise ManagedResourceError(f"an event of a manager's own is called otherwise than {wish.type!r}")
         payload = canonical_json.decode(self._bytes(wish.payload))
         resource_values.encode_payload(payload)

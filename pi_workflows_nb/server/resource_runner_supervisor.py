@@ -69,7 +69,11 @@ _write: Final = msgspec.json.Decoder(ContentWrite)
 
 
 class ResourceRunnerSupervisor:
-    """Starts, hears and ends the process of one pass. `over` says that the pass has ended in the file."""
+    """Starts, hears and ends the process of one pass.
+
+    `over` says that the pass has ended in the file, `renewed_at` when its claim was taken or renewed last, on the clock
+    that never jumps.
+    """
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class ResourceRunnerSupervisor:
         self.folder = folder
         self.environment = environment
         self.over = False
+        self.renewed_at = server.clock.monotonic()
         self.transfers = Transfers(server.transfers, one.reconcile_id)
         self._facts = facts
         self._frozen = canonical_json.encode(source.frozen)
@@ -174,8 +179,12 @@ class ResourceRunnerSupervisor:
         self._life.kill(outcome)
 
     def check_deadline(self) -> None:
-        """Stop a pass that has taken too long."""
-        if self._until is not None and not self.over and self._active_time() > self._until:
+        """Stop a pass that has taken too long, or a process that has said how its pass ends and does not leave."""
+        if self._until is None or self._active_time() <= self._until:
+            return
+        if self.over:
+            self.kill("timedOut")
+        else:
             self.stop("timedOut")
 
     def renew(self, transaction: Transaction) -> int | None:

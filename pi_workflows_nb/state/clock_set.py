@@ -4,6 +4,9 @@ When a claim ends, a run is due or a node's time is over stands in the file by t
 from the moment at which it was written. So it moves along with a clock that is set: no claim is lost by that, and no
 run held. Only a run that sleeps until a moment means that moment, and keeps it.
 
+A managed resource rests for a while, too. Only those of the built-in schedules wait for moments, and look at the new
+clock at once.
+
 A machine that sleeps sets its clock, too, as those see it who slept with it. It takes no time from a claim or a node,
 while a run that sleeps, or waits for an event, does so all the same.
 """
@@ -12,6 +15,8 @@ from __future__ import annotations
 
 import sqlite3
 from typing import Final
+
+from ..wire.resource_messages import SCHEDULE
 
 _ASLEEP: Final = (
     "SELECT r.run_id FROM runs r JOIN node_attempts w USING (run_id)"
@@ -23,6 +28,8 @@ _UNTIL_A_MOMENT: Final = f"""
         WHERE d.definition_digest = r.definition_digest
           AND json_type(cast(b.content AS TEXT), '$.nodes."' || w.node_id || '".sleep.until') IS NOT NULL)
 """
+_SCHEDULED: Final = """
+    controller_resource_id IN (SELECT controller_resource_id FROM controller_resources WHERE controller_name = ?2)"""
 _TO_COME: Final = "status IN ('queued', 'parked', 'starting', 'running')"
 
 
@@ -52,6 +59,12 @@ def move(connection: sqlite3.Connection, by: int, asleep: int = 0) -> None:
         f"UPDATE run_queue SET available_at = available_at + ? WHERE {_TO_COME} AND run_id NOT IN ({_UNTIL_A_MOMENT})",
         (by - asleep,),
     )
+    if by != asleep:
+        connection.execute(
+            f"UPDATE controller_queue SET available_at = iif({_SCHEDULED}, min(available_at, updated_at), available_at)"
+            " + ?1, updated_at = updated_at + ?1",
+            (by - asleep, SCHEDULE),
+        )
 
 
 def catch_up(connection: sqlite3.Connection, now: int) -> None:
@@ -64,5 +77,10 @@ def catch_up(connection: sqlite3.Connection, now: int) -> None:
         "UPDATE run_queue SET available_at = min(available_at, available_at - updated_at + ?1), updated_at = ?1"
         f" WHERE updated_at > ?1 AND {_TO_COME} AND run_id NOT IN ({_ASLEEP})"
         " AND run_id IN (SELECT run_id FROM runs WHERE status <> 'waiting')",
+        (now,),
+    )
+    connection.execute(
+        "UPDATE controller_queue SET available_at = min(available_at, available_at - updated_at + ?1), updated_at = ?1"
+        " WHERE updated_at > ?1",
         (now,),
     )

@@ -17,6 +17,9 @@ RESOURCE_LAUNCH_SCHEMA: Final = "pi-workflows.resource-launch.v1"
 RESOURCE_MESSAGE_SCHEMA: Final = "pi-workflows.resource-message.v1"
 RECONCILE_SCHEMA: Final = "pi-workflows.resource-command.v1"
 
+SCHEDULE: Final = "schedule"
+"""The built-in manager of runs at times: its resources wait for moments, those of others for a while."""
+
 RESOURCE_KINDS: Final[dict[str, Kind]] = {
     "runner.ready": "runner.ready",
     "runner.exiting": "runner.exiting",

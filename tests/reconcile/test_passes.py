@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -156,7 +157,7 @@ def test_what_a_pass_notes_stands_in_the_history(server, payloads):
         ctx.record_event("looked", {"at": "it"})
         ctx.record_event("bare")
         refused = []
-        for event in ("reconcile_done", "lease.stolen", "big", ""):
+        for event in ("reconcile_done", "lease.stolen", "resource_deleted", "effect_applied", "big", ""):
             try:
                 ctx.record_event(event, {"x": "y" * (64 << 10)} if event == "big" else {})
             except pw.PiWorkflowsError:
@@ -166,7 +167,8 @@ def test_what_a_pass_notes_stands_in_the_history(server, payloads):
     resource = server.apply(manager_of(reconcile), "one").wait_for("Ready", timeout=60)
     assert payloads(resource, "looked") == [{"at": "it"}]
     assert payloads(resource, "bare") == [{}]
-    assert resource.status.resource_manager_status == {"refused": ["reconcile_done", "lease.stolen", "big", ""]}
+    refused = ["reconcile_done", "lease.stolen", "resource_deleted", "effect_applied", "big", ""]
+    assert resource.status.resource_manager_status == {"refused": refused}
 
 
 def test_what_a_pass_prints_is_kept_and_shown(server, until):
@@ -231,6 +233,21 @@ def test_the_resource_tells_how_it_stands(server):
     with pytest.raises(pw.ManagedResourceNotFoundError):
         server.resources.get("box", "two")
     assert server.resources.get("box", "<one>").uid == resource.uid
+
+
+def test_a_wait_ends_with_the_server(server, until):
+    """Stopped in the middle by somebody else: nobody would ever come to an end of waiting."""
+
+    def reconcile(ctx, resource):
+        return ctx.settled(conditions=[pw.condition_false("Ready", "Never")])
+
+    resource = server.apply(manager_of(reconcile), "one").wait_settled(60)
+    stop = threading.Timer(0.3, server.stop)
+    stop.start()
+    for wait in (resource.wait_for, lambda word: resource.wait_for(word, timeout=60)):
+        with pytest.raises(pw.ServerStoppedError):
+            wait("Ready")
+    stop.join()
 
 
 def test_the_queue_is_rebuilt_from_the_resources(server, until):

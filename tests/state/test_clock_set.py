@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pi_workflows_nb.resource_managers.store import SqliteResourceManagerStore
 from pi_workflows_nb.state import clock_set
 from tests.state.files import NOW
 from tests.state.lives import Life, end, move
@@ -83,3 +84,41 @@ def test_a_clock_set_while_the_machine_slept_moves_a_while_by_what_was_set(datab
     assert due(nap) == SOON + 2 * HOUR
     nap.now = due(nap)
     assert nap.take() is not None
+
+
+def queued(store):
+    return {(entry.resource_manager, entry.key): entry.available_at for entry in store.list_queue()}
+
+
+@pytest.fixture
+def resting(database, tmp_path):
+    """A store with a resource that rests for an hour and one of a schedule that waits for a moment in an hour."""
+    store = SqliteResourceManagerStore(database, tmp_path, clock=lambda: NOW)
+    for manager in ("box", "schedule"):
+        store.put_resource(manager, "one", {})
+        claim = store.claim_next([manager], "somebody", 60_000)
+        assert store.requeue_claim(claim, NOW + HOUR)
+    return store
+
+
+@pytest.mark.parametrize("by", [HOUR, -HOUR])
+def test_a_resource_rests_for_as_long_as_ever_and_a_schedule_looks_at_the_new_clock(database, resting, by):
+    with database.transaction() as connection:
+        clock_set.move(connection, by)
+    assert queued(resting) == {("box", "one"): NOW + by + HOUR, ("schedule", "one"): NOW + by}
+
+
+def test_a_sleep_of_the_machine_is_a_rest_too(database, resting):
+    before = queued(resting)
+    with database.transaction() as connection:
+        clock_set.move(connection, HOUR, HOUR)
+    assert queued(resting) == before
+
+
+def test_a_rest_that_a_clock_wrote_that_is_set_back_at_the_start_counts_from_then(database, resting):
+    with database.transaction() as connection:
+        clock_set.catch_up(connection, NOW - 10 * HOUR)
+    assert set(queued(resting).values()) == {NOW - 9 * HOUR}
+    with database.transaction() as connection:
+        clock_set.catch_up(connection, NOW + HOUR)
+    assert set(queued(resting).values()) == {NOW - 9 * HOUR}, "a clock that went on changes nothing"
