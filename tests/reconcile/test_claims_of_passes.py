@@ -61,9 +61,7 @@ def test_it_is_renewed_while_the_pass_goes_on(short, server, begun, until, rows)
     assert "lease.renewed" not in history, "renewing leaves no event"
 
 
-def test_one_that_ran_out_is_not_taken_beside_the_pass_that_had_it(
-    short, server, begun, until, rows, monkeypatch, types
-):
+def test_one_that_ran_out_is_not_taken_beside_its_pass(short, server, begun, until, rows, monkeypatch, types):
     resource, pids = begun
     with monkeypatch.context() as patched:
 
