@@ -45,7 +45,7 @@ class Contestant:
                 env={**os.environ, **self.variables, "PYTHONWARNINGS": "ignore"},
                 stdout=subprocess.PIPE,
                 check=True,
-                timeout=300,
+                timeout=900,
                 text=True,
             )
         answer = json.loads(result.stdout.splitlines()[-1])

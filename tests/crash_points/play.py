@@ -147,7 +147,7 @@ class Play:
         return self._process.wait(30) == -9
 
     def story(self) -> tuple[Any, list[str]]:
-        """How the runs ended, without what may differ between two executions, and what `verify` says."""
+        """How runs and resources ended, without what may differ between two executions, and what `verify` says."""
         with closing(open_read_only(self.database)) as connection:
             faults = [str(finding) for finding in verify(connection) if finding.severity == "error"]
             return _Teller(connection).tell(), faults
@@ -162,7 +162,20 @@ class _Teller:
             "SELECT run_id FROM runs JOIN workflow_definitions USING (definition_digest) WHERE parent_run_id IS NULL"
             " ORDER BY workflow_name, runs.created_at"
         ).fetchall()
-        return [self._run(run_id) for (run_id,) in roots]
+        return [self._run(run_id) for (run_id,) in roots] + self._resources()
+
+    def _resources(self) -> list[Any]:
+        """What managed resources asked for, and what is left of them."""
+        effects = (
+            "SELECT effect_type, status FROM effects e JOIN resources r ON r.resource_id = e.source_resource_id"
+            " WHERE resource_type = 'controller' ORDER BY 1, 2"
+        )
+        left = "SELECT controller_name, resource_key FROM controller_resources"
+        told = (
+            "SELECT event_type, count(*) FROM events"
+            " WHERE event_type IN ('resource.created', 'resource.deleted', 'reconcile_failed') GROUP BY 1 ORDER BY 1"
+        )
+        return [self._connection.execute(query).fetchall() for query in (left, effects, told)]
 
     def _run(self, run_id: str) -> dict[str, Any]:
         connection = self._connection

@@ -14,6 +14,7 @@ from typing import Any
 import pi_workflows_nb as pw
 
 from .play import Play
+from .resource_scenarios import reconciled
 
 Scenario = Callable[[Play], None]
 SCENARIOS: dict[str, Scenario] = {}
@@ -434,3 +435,5 @@ def _left_with_another_key(play: Play) -> None:
 
 
 source_changed.before = _left_with_another_key  # type: ignore[attr-defined]
+
+scenario(reconciled)
