@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .wire.errors import SourceError as SourceError
     from .wire.errors import StateFileError as StateFileError
     from .wire.errors import StateUnavailableError as StateUnavailableError
+    from .wire.errors import UpdateError as UpdateError
     from .wire.errors import WaitTimeout as WaitTimeout
     from .wire.errors import WorkflowDefinitionError as WorkflowDefinitionError
     from .wire.errors import WorkflowInputError as WorkflowInputError
@@ -61,9 +62,11 @@ if TYPE_CHECKING:
     from .workflows.nodes import decision as decision
     from .workflows.nodes import settings_route as settings_route
     from .workflows.nodes import shell as shell
+    from .workflows.progress import PROGRESS as PROGRESS
     from .workflows.retries import retry as retry
     from .workflows.settings import allow_settings_path as allow_settings_path
     from .workflows.settings import workflow_settings as workflow_settings
+    from .workflows.shell_updates import shell_updates as shell_updates
     from .workflows.waiting_nodes import sleep as sleep
     from .workflows.waiting_nodes import wait_event as wait_event
 
@@ -100,6 +103,7 @@ _ROOMS = {
         "SourceError",
         "StateFileError",
         "StateUnavailableError",
+        "UpdateError",
         "WaitTimeout",
         "WorkflowDefinitionError",
         "WorkflowInputError",
@@ -113,8 +117,10 @@ _ROOMS = {
     "workflows.local_store": ("LocalStore",),
     "workflows.waiting_nodes": ("sleep", "wait_event"),
     "workflows.nodes": ("action", "agent", "checkpoint", "compute", "decision", "settings_route", "shell"),
+    "workflows.progress": ("PROGRESS",),
     "workflows.retries": ("retry",),
     "workflows.settings": ("allow_settings_path", "workflow_settings"),
+    "workflows.shell_updates": ("shell_updates",),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import resource_frame_definitions
+from . import resource_frame_definitions, update_frame_definitions
 from .columns import Column
 from .frame_shape import Frame, Payload, blob, many, state
 
@@ -416,4 +416,6 @@ _EVERY: Final = (
     ),
 )
 
-FRAMES: Final = {frame.name: frame for frame in (*_EVERY, *resource_frame_definitions.EVERY)}
+FRAMES: Final = {
+    frame.name: frame for frame in (*_EVERY, *update_frame_definitions.EVERY, *resource_frame_definitions.EVERY)
+}

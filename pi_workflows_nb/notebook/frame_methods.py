@@ -11,27 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .filters import Filters, Moment, Words
+from .update_frame_methods import UpdateFrames
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .reader import Reader
 
-
-class RunFrames:
+class RunFrames(UpdateFrames):
     """Frames about runs and what belongs to them."""
-
-    def _reader(self) -> Reader:
-        raise NotImplementedError
-
-    def _scoped(self, filters: Filters, _name: str) -> Filters:
-        """The filters with those that this object stands for."""
-        raise NotImplementedError
-
-    def _frame(self, name: str, *, payloads: bool = False, **filters: Any) -> pd.DataFrame:
-        from . import frames
-
-        return frames.read(self._reader(), name, self._scoped(Filters(**filters), name), payloads=payloads)
 
     def runs(
         self,

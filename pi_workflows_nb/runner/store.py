@@ -265,6 +265,9 @@ class ServerBackedWorkflowStore:
                 for step in state.steps
             ],
             "title": state.title,
+            "updates": None
+            if state.updates is None
+            else {"pairs": state.updates.pairs, "recent": state.updates.recent},
             "workflowName": state.workflow_name,
         }
 

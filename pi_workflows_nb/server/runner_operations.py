@@ -226,7 +226,7 @@ class Operations:
             if progress.begun:
                 raise ConflictError("the state of the run was given already")
             self._on_first_question(transaction)
-            found = run_state(connection, self._run_id)
+            found = run_state(connection, self._run_id, transaction.now)
             event, said = (
                 ("run_resume_prepared", {}) if resume else ("run_initialized", {"workflowName": found.workflow_name})
             )
@@ -251,7 +251,7 @@ class Operations:
                 return Answer(result=b"null")
             if found.root_run_id != runs.read(connection, self._run_id).root_run_id:
                 raise DeclinedError(f"run {wanted} is not of the chain of run {self._run_id}")
-            return Answer(result=encode(run_state(connection, wanted)))
+            return Answer(result=encode(run_state(connection, wanted, transaction.now)))
 
         return state, None
 

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Raw
 
 from ..wire import canonical_json
-from ..wire.runner_messages import Passed, Pending, RunState, Step
+from ..wire.runner_messages import RECENT_MS, Passed, Pending, Published, RunState, Step
 from . import blobs
 
 INLINE_BYTES: Final = 16 << 10
@@ -43,7 +43,13 @@ _PASSAGES: Final = """
 """
 
 
-def run_state(connection: sqlite3.Connection, run_id: str) -> RunState:
+_PUBLISHED: Final = """
+    SELECT u.update_type, u.update_key, count(*) FILTER (WHERE u.recorded_at > ?)
+    FROM node_attempts a JOIN workflow_updates u USING (attempt_id) WHERE a.run_id = ? GROUP BY 1, 2
+"""
+
+
+def run_state(connection: sqlite3.Connection, run_id: str, now: int) -> RunState:
     """What the engine needs to start a run or to go on; steps of earlier runs of the chain are the run's own."""
     name, title, given = connection.execute(
         "SELECT d.workflow_name, r.title, r.input_hash FROM runs r JOIN workflow_definitions d USING"
@@ -78,8 +84,14 @@ def run_state(connection: sqlite3.Connection, run_id: str) -> RunState:
         run_id=run_id,
         steps=steps,
         title=title,
+        updates=_published(connection, run_id, now),
         workflow_name=name,
     )
+
+
+def _published(connection: sqlite3.Connection, run_id: str, now: int) -> Published | None:
+    rows = connection.execute(_PUBLISHED, (now - RECENT_MS, run_id)).fetchall()
+    return Published([(kind, key) for kind, key, _ in rows], sum(row[2] for row in rows)) if rows else None
 
 
 def _passages(connection: sqlite3.Connection, run_id: str) -> list[Passed]:

@@ -23,6 +23,7 @@ PART_BYTES: Final = 512 << 10
 RUN_AHEAD_STEPS: Final = 16
 RUN_AHEAD_SECONDS: Final = 0.010
 ERROR_UNITS: Final = 8192
+RECENT_MS: Final = 5000
 
 Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
@@ -320,10 +321,18 @@ class Pending(Record, frozen=True):
     tries: int
 
 
+class Published(Record, frozen=True):
+    """What a run has published: its pairs of type and key, and the number of updates in the last `RECENT_MS`."""
+
+    pairs: list[tuple[str, str]]
+    recent: int
+
+
 class RunState(Record, frozen=True):
     """From where a run goes on: the result of initializeRun, prepareRunResume and readRunState.
 
-    `attempt_counts` is an object from node to number of attempts, kept as it was encoded.
+    `attempt_counts` is an object from node to number of attempts, kept as it was encoded; `updates` is there when the
+    run has published some.
     """
 
     attempt_counts: Raw
@@ -333,6 +342,7 @@ class RunState(Record, frozen=True):
     run_id: str
     steps: list[Step]
     title: str | None
+    updates: Published | None
     workflow_name: str
 
 

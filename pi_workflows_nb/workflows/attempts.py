@@ -13,6 +13,7 @@ from pi_workflows_nb.workflows.store import AgentRequest
 
 if TYPE_CHECKING:
     from pi_workflows_nb.workflows.calls import Callbacks
+    from pi_workflows_nb.workflows.shell_updates import LineReader, ShellUpdates
 
 
 class Attempt:
@@ -84,10 +85,28 @@ class Attempt:
         clock = self.callbacks.time.now
         remaining = None if self.deadline is None else max(0.0, self.deadline - clock())
         result = run_shell(
-            command, timeout=remaining, cancelled=self.context.cancelled, on_start=self._entered, clock=clock
+            command,
+            timeout=remaining,
+            cancelled=self.context.cancelled,
+            on_start=self._entered,
+            clock=clock,
+            readers=self._readers(node.updates),
         )
         self.done = True
         return to_canonical(result if node.parse is None else self.callbacks.invoke(node.parse, result))
+
+    def _readers(self, updates: ShellUpdates | None) -> dict[str, LineReader]:
+        from pi_workflows_nb.workflows.shell_updates import LineReader, updates_of
+
+        if updates is None:
+            return {}
+        parse_line, publish = updates.parse_line, self.context.publish_update
+
+        def use(line: str) -> None:
+            for kind, key, data in updates_of(self.callbacks.invoke(parse_line, line)):
+                publish(kind, key, data)
+
+        return {stream: LineReader(stream, use) for stream in updates.streams}
 
     def _entered(self, *_: object) -> None:
         self.begun = True

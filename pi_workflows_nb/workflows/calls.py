@@ -181,7 +181,7 @@ class Callbacks:
 
     def ask(self, about: object, work: Callable[[], None]) -> Any:
         """Do something that needs the baton for user code: blocks in sync code, is to be awaited in async code."""
-        loop = _running_loop()
+        loop = running_loop()
         if loop is None:
             with self.baton:
                 self._perform(about, work)
@@ -382,7 +382,8 @@ def _end_a_copy(error: BaseException | None) -> NoReturn:
     _exit(0 if error is None else 1)
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs on this thread, if any."""
     if "asyncio" not in sys.modules:
         return None
     import asyncio

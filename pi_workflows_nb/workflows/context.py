@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pi_workflows_nb.wire.errors import WorkflowDefinitionError
 from pi_workflows_nb.workflows.history import stored
 from pi_workflows_nb.workflows.updates import checked_update
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterable, Callable, Iterable
 
     from pi_workflows_nb.workflows.history import History
     from pi_workflows_nb.workflows.store import SettingsCopy
+    from pi_workflows_nb.workflows.tracking import Track
 
     Publish = Callable[[str, str, str, bytes], Any]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -172,6 +175,26 @@ class Context:
                 f"node {self.node_id!r}: agents and actions publish updates, a {self._kind} node does not"
             )
         return self._publish(self.attempt_id, type, key, checked_update(type, key, data))
+
+    def track(
+        self,
+        rows: Iterable[T] | AsyncIterable[T],
+        *,
+        label: str | None = None,
+        total: float | None = None,
+        unit: str = "rows",
+        key: str | None = None,
+    ) -> Track[T]:
+        """Go through something and publish how far that is: `for row in ctx.track(rows, label="rows"):`.
+
+        In an async function it is `async for`. `total` is their number where `len(rows)` cannot tell, `unit` what is
+        counted, `key` the key of the updates (type `"progress"`), made from the label without it. It publishes at the
+        start, at most once a second in between, and at the end; a loop that is left early says nothing more. Raises
+        what `publish_update` raises.
+        """
+        from pi_workflows_nb.workflows.tracking import Track
+
+        return Track(self.publish_update, rows, label, total, unit, key)
 
     def __repr__(self) -> str:
         return f"<context of node {self.node_id!r}, attempt {self.attempt_number}, run {self.run_id}>"

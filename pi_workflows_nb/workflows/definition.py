@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from pi_workflows_nb.workflows.captures import Captures
     from pi_workflows_nb.workflows.settings import WorkflowSettings
+    from pi_workflows_nb.workflows.shell_updates import ShellUpdates
 
 DEFAULT_MAX_STEPS: Final = 100
 RESERVED_NAMES: Final = frozenset({"answer", "cancel", "list", "pause", "resume", "status"})
@@ -225,6 +226,7 @@ class Workflow:
         name: str | None = None,
         effect: Effect,
         parse: Callback | None = None,
+        updates: ShellUpdates | None = None,
         timeout: Timeout = DEFAULT_TIMEOUT,
         retries: Retry | None = None,
         status_detail: str | None = None,
@@ -238,6 +240,7 @@ class Workflow:
         *,
         effect: Effect,
         parse: Callback | None = None,
+        updates: ShellUpdates | None = None,
         timeout: Timeout = DEFAULT_TIMEOUT,
         retries: Retry | None = None,
         status_detail: str | None = None,

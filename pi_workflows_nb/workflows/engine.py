@@ -149,7 +149,7 @@ class _Walk:
         self._executor = executor
         self._history = History(state)
         self._pending: dict[str, Any] | None = state.get("pending")
-        self._limits = UpdateLimits()
+        self._limits = _limits_of(state)
         self._current: _Current | None = None
         self._opening: NodeStarted | None = None
         self.callbacks = Callbacks(store.settle, self._leave_behind)
@@ -511,6 +511,11 @@ class _Walk:
             self._store.publish_update(attempt_id, update_type, key, data)
 
         return self.callbacks.ask(attempt_id, publish)
+
+
+def _limits_of(state: RunState) -> UpdateLimits:
+    said = state.get("updates")
+    return UpdateLimits() if said is None else UpdateLimits((tuple(pair) for pair in said["pairs"]), said["recent"])
 
 
 def _followed(way: str | RunEnd) -> _Next | RunEnd:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, Literal
 from pi_workflows_nb.wire.errors import WorkflowDefinitionError
 from pi_workflows_nb.workflows.effects import Effect
 from pi_workflows_nb.workflows.retries import Retry
+from pi_workflows_nb.workflows.shell_updates import ShellUpdates
 
 DEFAULT_TIMEOUT: Final = 900.0
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -103,7 +104,8 @@ class Shell(Action):
     """The command form of an action.
 
     `exec` is a dict or a callable of the context that gives one (see `pi_workflows_nb.workflows.shell`); `parse` is
-    called with the result of the command and gives the output, which is that result itself without it.
+    called with the result of the command and gives the output, which is that result itself without it. `updates` reads
+    updates out of its lines.
     """
 
     kind: ClassVar[str] = "shell"
@@ -111,6 +113,7 @@ class Shell(Action):
 
     exec: Mapping[str, Any] | Callback
     parse: Callback | None = None
+    updates: ShellUpdates | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -240,6 +243,7 @@ def shell(
     *,
     effect: Effect | None = None,
     parse: Callback | None = None,
+    updates: ShellUpdates | None = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     retries: Retry | None = None,
     status_detail: str | None = None,
@@ -250,7 +254,7 @@ def shell(
     environment), `stdin` (text), `timeout` (seconds), `allow_nonzero_exit` (bool), `max_output_chars` (of each stream,
     1,000,000), or a callable of the context that gives such a dict. `effect` is required, as in `action`. `parse`
     takes the result (keys stdout, stderr, exitCode, signal, durationMs, stdoutTruncated, stderrTruncated) and gives
-    the output.
+    the output. `updates=pw.shell_updates(parse_line)` publishes what its lines say while it runs.
     Raises WorkflowDefinitionError for an argument that cannot be right.
     """
     label = _label("shell", exec)
@@ -262,10 +266,13 @@ def shell(
         check_callback(label, exec, gives="the command as a dict")
     if parse is not None:
         check_callback(f"{label}, parse", parse, gives="the output", takes="result")
+    if not (updates is None or isinstance(updates, ShellUpdates)):
+        raise WorkflowDefinitionError(f"{label}: updates={updates!r}; write updates=pw.shell_updates(parse_line)")
     return Shell(
         fn=None if isinstance(exec, Mapping) else exec,
         exec=exec,
         parse=parse,
+        updates=updates,
         effect=_declared(label, effect),
         **check_common(label, timeout, retries, status_detail),
     )

@@ -31,6 +31,7 @@ from uuid import uuid4
 
 from pi_workflows_nb.wire.errors import CommandFailed, WorkflowDefinitionError
 from pi_workflows_nb.workflows.process_tree import MARK, ProcessTree
+from pi_workflows_nb.workflows.shell_updates import LineReader
 
 MAX_OUTPUT_CHARS: Final = 1_000_000
 TERMINATE_SECONDS: Final = 2.0
@@ -107,12 +108,14 @@ def run_shell(
     cancelled: threading.Event,
     on_start: Callable[[int], None] | None = None,
     clock: Callable[[], float] = monotonic,
+    readers: Mapping[str, LineReader] | None = None,
 ) -> dict[str, Any]:
     """Run a command to its end and give its result.
 
     Takes the command, a limit in seconds beside the command's own (None for none), an event that ends it early, and a
     callable that is told the process id; limits are counted by `clock`. Blocks; the command stays in the process group
-    of the caller. On timeout and cancellation it and all it has started get SIGTERM, and SIGKILL two seconds later.
+    of the caller. On timeout and cancellation it and all it has started get SIGTERM, and SIGKILL two seconds later; so
+    they do when one of the `readers` of `stdout` and `stderr` raises, whose error is then raised.
 
     Gives a JSON dict: `stdout`, `stderr` (text, invalid UTF-8 replaced), `exitCode` (None after a signal), `signal`
     (name or None), `durationMs`, `stdoutTruncated`, `stderrTruncated`.
@@ -125,13 +128,15 @@ def run_shell(
     if cancelled.is_set():
         raise CommandFailed(f"{shown} was not started: the node is cancelled")
     limits = [limit for limit in (timeout, command.timeout) if limit is not None]
-    execution = _Execution(command, shown, min(limits, default=None), clock)
+    execution = _Execution(command, shown, min(limits, default=None), clock, readers or {})
     if on_start is not None:
         on_start(execution.pid)
     try:
         ended_by = execution.follow(cancelled)
     finally:
         execution.close()
+    if execution.refusal is not None:
+        raise execution.refusal
     result = execution.result()
     if ended_by == "timeout":
         raise TimeoutError(f"{shown} took longer than {min(limits):g} s and was ended")
@@ -145,8 +150,16 @@ def run_shell(
 class _Execution:
     """One running command: its process, its streams, its clock."""
 
-    def __init__(self, command: Command, shown: str, limit: float | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        command: Command,
+        shown: str,
+        limit: float | None,
+        clock: Callable[[], float],
+        readers: Mapping[str, LineReader],
+    ) -> None:
         mark = uuid4().hex
+        self.refusal: Exception | None = None
         self._started = monotonic()
         self._clock = clock
         self._deadline = None if limit is None else clock() + limit
@@ -166,7 +179,8 @@ class _Execution:
         self.pid = self._process.pid
         self._tree = ProcessTree(self.pid, mark)
         self._selector = selectors.DefaultSelector()
-        self._streams = [_Stream(command.max_output_chars), _Stream(command.max_output_chars)]
+        most = command.max_output_chars
+        self._streams = [_Stream(most, readers.get(name)) for name in ("stdout", "stderr")]
         for stream, pipe in zip(self._streams, (self._process.stdout, self._process.stderr), strict=True):
             self._watch(pipe, selectors.EVENT_READ, stream)
         self._unsent = memoryview((command.stdin or "").encode("utf-8", "surrogateescape"))
@@ -184,7 +198,9 @@ class _Execution:
             exited = self._has_exited()
             now = self._clock()
             if ended_by is None and not exited:
-                if cancelled.is_set():
+                if self.refusal is not None:
+                    ended_by = "refused"
+                elif cancelled.is_set():
                     ended_by = "cancelled"
                 elif self._deadline is not None and now >= self._deadline:
                     ended_by = "timeout"
@@ -192,12 +208,14 @@ class _Execution:
                     self._tree.signal(signal.SIGTERM)
                     give_up = now + TERMINATE_SECONDS
             if exited and (not self._tree.members() if ended_by is not None else not self._open_outputs()):
+                self._read_to_the_end()
                 return ended_by
             if exited and give_up is None:
                 give_up = now + LINGER_SECONDS
             if give_up is not None and now >= give_up:
                 if ended_by is not None:
                     self._tree.kill()
+                self._read_to_the_end()
                 return ended_by
             self._move(self._patience(now, give_up, exited=exited))
 
@@ -263,8 +281,22 @@ class _Execution:
             except BlockingIOError:
                 continue
             key.data.take(data)
+            self._read(key.data, data)
             if not data:
                 self._selector.unregister(key.fileobj)
+
+    def _read(self, stream: _Stream, data: bytes) -> None:
+        if stream.reader is None or self.refusal is not None:
+            return
+        try:
+            stream.reader.take(data)
+        except Exception as error:
+            self.refusal = error
+
+    def _read_to_the_end(self) -> None:
+        """Nothing more comes, also where something that the command has left behind still holds its streams."""
+        for stream in self._streams:
+            self._read(stream, b"")
 
     def _write(self, fd: int) -> None:
         try:
@@ -282,7 +314,8 @@ class _Execution:
 class _Stream:
     """What is kept of one output stream: the first `most` characters."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, reader: LineReader | None) -> None:
+        self.reader = reader
         self._left = most
         self._parts: list[str] = []
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode

@@ -287,7 +287,7 @@ def _only(module: ModuleType, name: str | None, sought: Sought[T]) -> T:
 def _callbacks(node: Node) -> Iterator[Any]:
     yield node.fn
     if isinstance(node, Shell):
-        yield from (node.exec, node.parse)
+        yield from (node.exec, node.parse, node.updates and node.updates.parse_line)
     yield node.validate
     yield node.timeout
     if node.effect is not None:

@@ -24,7 +24,8 @@ RunState: TypeAlias = dict[str, Any]
 nodeType, outcome, output, error, startedAt, finishedAt (milliseconds since the epoch), those of earlier runs of the
 chain included; `passages`: entries into mounted workflows and exits from them, each with event, mount, value and the
 number of steps before it; `attemptCounts`: attempts so far by node; `pending`: None, or the node to run now as nodeId,
-tries (failed tries already used for this step) and failedAt (milliseconds, when the last of them ended, or None).
+tries (failed tries already used for this step) and failedAt (milliseconds, when the last of them ended, or None);
+`updates`, where some were published: `pairs`, the [type, key] of each, and `recent`, the number of the last seconds.
 """
 
 

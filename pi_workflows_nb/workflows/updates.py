@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from time import monotonic
 from typing import Any, Final
 
+from pi_workflows_nb.wire import canonical_json
 from pi_workflows_nb.wire.errors import UpdateError
 from pi_workflows_nb.workflows.history import to_canonical
+from pi_workflows_nb.workflows.progress import check_progress, is_progress
 
 TYPE: Final = re.compile(r"[a-z][a-z0-9.-]{0,63}")
 KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
@@ -15,9 +18,6 @@ MAX_BYTES: Final = 64 << 10
 MAX_PAIRS: Final = 1024
 BURST: Final = 100.0
 PER_SECOND: Final = 20.0
-
-PROGRESS: Final = "pi-workflows.progress.v1"
-"""The `schema` of data that tells how far something is."""
 
 
 def checked_update(update_type: Any, key: Any, data: Any) -> bytes:
@@ -33,6 +33,8 @@ def checked_update(update_type: Any, key: Any, data: Any) -> bytes:
     if not isinstance(data, dict):
         raise UpdateError(f"publish_update: the data must be a dict, not {type(data).__name__}")
     encoded = to_canonical(data)
+    if is_progress(data):
+        check_progress(canonical_json.decode(encoded))
     if len(encoded) > MAX_BYTES:
         raise UpdateError(
             f"publish_update: the data of {update_type}/{key} has {len(encoded):,} bytes of JSON, and {MAX_BYTES:,} is "
@@ -42,12 +44,16 @@ def checked_update(update_type: Any, key: Any, data: Any) -> bytes:
 
 
 class UpdateLimits:
-    """The allowance of one run: a token bucket, and so many different (type, key) pairs."""
+    """The allowance of one run: a token bucket, and so many different (type, key) pairs.
 
-    def __init__(self) -> None:
-        self._tokens = BURST
+    `pairs` are those that the run has already, and `recent` is how many updates it published in the last five seconds,
+    the time in which an empty bucket fills: what is left in it now is at least what they have not taken.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = (), recent: int = 0) -> None:
+        self._tokens = max(0.0, BURST - recent)
         self._at = monotonic()
-        self._pairs: set[tuple[str, str]] = set()
+        self._pairs = set(pairs)
 
     def take(self, update_type: str, key: str) -> None:
         """Count one update, or raise `UpdateError`; an update that is refused costs nothing."""

@@ -16,6 +16,7 @@ from pi_workflows_nb.resource_managers.store import SqliteResourceManagerStore
 from pi_workflows_nb.state.database import Database
 from pi_workflows_nb.wire import canonical_json, identities
 from pi_workflows_nb.wire.resource_status import Condition
+from pi_workflows_nb.workflows.progress import PROGRESS
 
 T0 = 1_767_225_600_000
 SECOND = 1_000
@@ -191,6 +192,19 @@ class Rows:
             output_override_hash=None if override is ... else self.json(override),
         )
 
+    def update(self, attempt_id: str, kind: str, key: str, data: Any, *, number: int = 1, at: int = T0) -> None:
+        self.insert(
+            "workflow_updates",
+            update_id=f"upd_{attempt_id}-{kind}-{key}-{number}",
+            attempt_id=attempt_id,
+            update_seq=number,
+            run_revision=number,
+            update_type=kind,
+            update_key=key,
+            data_hash=self.json(data),
+            recorded_at=at,
+        )
+
     def effect(self, run_id: str, kind: str, key: str, status: str, **outcome: Any) -> str:
         source = identities.aggregate_id("run", run_id)
         effect_id = identities.effect_id_of_run(source, kind, key)
@@ -298,6 +312,10 @@ def fill(rows: Rows) -> None:
         rows.effect("run-done", "ticket", "one", "applied", result={"id": 7})
         rows.runner("run-done", "epoch-1")
         rows.command("request-1", "run-done")
+        rows.update("run-done-fix-1", "note", "fixer", {"text": "<b>x</b>"}, at=T0 + 3 * SECOND)
+        for number, done in enumerate((0, 2, 4), start=1):
+            data = {"schema": PROGRESS, "status": "running", "completed": done, "total": 10, "unit": "files"}
+            rows.update("run-done-read-1", "progress", "files", data, number=number, at=T0 + number * 100)
         rows.log("run-done-read-1", b"hello\nworld\n")
         rows.log("run-done-fix-1", "caf\u00e9 \xff\n\nlast".encode("latin-1"))
 

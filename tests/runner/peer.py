@@ -61,6 +61,7 @@ class Peer:
                 "runId": self.run_id,
                 "steps": [],
                 "title": None,
+                "updates": None,
                 "workflowName": workflow.name,
             }
         self.socket, theirs = socket.socketpair()

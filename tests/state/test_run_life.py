@@ -99,7 +99,7 @@ def test_pause_keeps_the_boundary_and_resume_goes_on(database):
         transitions.resume(c, life.run_id, NOW, "me")
     life.sound()
     assert life.take().generation == 2
-    state = run_state(database.connection, life.run_id)
+    state = run_state(database.connection, life.run_id, NOW)
     assert state.pending == Pending(None, "n", 0)
     life.sound()
 
@@ -131,10 +131,10 @@ def test_an_answer_makes_exactly_one_continuation(database):
     life.sound()
     with pytest.raises(ConflictError), database.transaction() as c:
         transitions.answer(c, life.run_id, "run-3", b'"no"', NOW)
-    state = run_state(database.connection, "run-2")
+    state = run_state(database.connection, "run-2", NOW)
     assert [bytes(step.output.inline) for step in state.steps] == [b'"yes"']
     assert state.pending is None
-    assert bytes(run_state(database.connection, "run-1").steps[0].output.inline) == b"1"
+    assert bytes(run_state(database.connection, "run-1", NOW).steps[0].output.inline) == b"1"
 
 
 def payload(request, wish):
@@ -203,4 +203,4 @@ def test_a_failed_try_is_told_to_the_next_runner(database):
         runners.record_exit(c, life.epoch, "crashed", None, "SIGKILL", "", NOW)
         transitions.park(c, life.row, NOW, available_at=NOW, errors=1)
     life.sound()
-    assert run_state(database.connection, life.run_id).pending == Pending(NOW, "n", 1)
+    assert run_state(database.connection, life.run_id, NOW).pending == Pending(NOW, "n", 1)

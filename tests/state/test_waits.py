@@ -40,7 +40,7 @@ def test_the_next_claim_ends_the_sleep_as_a_step(database):
     life.take()
     life.sound()
     assert attempt(life, "nap") == [("completed", SOON, SOON)]
-    state = run_state(database.connection, life.run_id)
+    state = run_state(database.connection, life.run_id, NOW)
     assert ([step.node_id for step in state.steps], state.pending) == (["nap"], None)
     assert bytes(state.steps[0].output.inline) == b"null"
 
@@ -82,7 +82,7 @@ def test_a_retry_that_is_not_due_yet_parks_the_run_without_an_open_attempt(datab
     life.gone("exited")
     life.sound()
     assert (life.stands, life.row.available_at) == (("running", "parked"), SOON)
-    assert run_state(database.connection, life.run_id).pending.tries == 1
+    assert run_state(database.connection, life.run_id, NOW).pending.tries == 1
     life.now = SOON
     assert life.take() is not None
 
@@ -116,7 +116,7 @@ def test_a_given_event_ends_the_attempt_and_a_continuation_goes_on_with_the_valu
     heir.sound()
     assert (life.stands, heir.stands) == (("waiting", "done"), ("queued", "queued"))
     assert attempt(life, "event")[0][0] == "completed"
-    state = run_state(database.connection, heir.run_id)
+    state = run_state(database.connection, heir.run_id, NOW)
     assert [bytes(step.output.inline) for step in state.steps] == [b"1", b'{"n":1}']
     assert state.pending is None
     with pytest.raises(ConflictError, match="answered"):
@@ -130,7 +130,7 @@ def test_an_event_that_is_late_times_its_node_out_and_the_run_goes_on_itself(dat
     assert life.take() is not None
     life.sound()
     assert attempt(life, "event") == [("timed_out", SOON, SOON)]
-    state = run_state(database.connection, life.run_id)
+    state = run_state(database.connection, life.run_id, NOW)
     assert [(step.outcome, step.output) for step in state.steps] == [("timed_out", None)]
     assert "no event came within 60 s" in state.steps[0].error
     assert "node_timed_out" in life.events()
