@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import resource_frame_definitions, update_frame_definitions
+from . import (
+    file_frame_definitions,
+    resource_frame_definitions,
+    session_frame_definitions,
+    setting_frame_definitions,
+    update_frame_definitions,
+)
 from .columns import Column
-from .frame_shape import Frame, Payload, blob, many, state
+from .frame_shape import OLDER_ACTORS, Frame, actor, blob, many, of_run, state
 
 RUN_STATUS: Final = ("queued", "running", "waiting", "completed", "failed", "timed_out", "cancelled")
 QUEUE_STATUS: Final = ("queued", "starting", "running", "parked", "done", "failed", "cancelled")
@@ -38,12 +44,9 @@ RUNNER_STATUS: Final = (
     "claimLost",
     "orphaned",
 )
-COMMAND_OUTCOME: Final = ("accepted", "adopted", "rejected", "conflict", "notFound", "claimLost", "unavailable")
 OWNER: Final = ("session", "server", "resource_manager", "channel", "system")
-ACTOR: Final = ("session", "server", "resource_manager", "channel", "human", "policy", "control", "system")
 AGGREGATE: Final = ("run", "session", "decision", "managed_resource", "effect", "channel", "settings", "follow_up")
 SCOPE: Final = ("run", "managed_resource", "channel", "system")
-_OLDER_ACTORS: Final = {"host": "server", "controller": "resource_manager"}
 _OLDER_AGGREGATES: Final = {"controller": "managed_resource"}
 
 # Aggregates that belong to a project, over one parameter: the project's id.
@@ -60,13 +63,6 @@ PROJECT_AGGREGATES: Final = """
 
 
 _ENDED: Final = "r.status IN ('completed', 'failed', 'timed_out', 'cancelled')"
-_RUN_PROJECT: Final = "{run} IN (SELECT run_id FROM runs WHERE project_id = ?)"
-
-
-def _of_run(expression: str) -> str:
-    return _RUN_PROJECT.format(run=expression)
-
-
 _EVERY: Final = (
     Frame(
         name="runs",
@@ -146,7 +142,7 @@ _EVERY: Final = (
         index=("run_id", "step"),
         order="s.run_id, s.step_index",
         run="s.run_id",
-        project=_of_run("s.run_id"),
+        project=of_run("s.run_id"),
         status="outcome",
         node="a.node_id",
         time="started_at",
@@ -174,12 +170,12 @@ _EVERY: Final = (
         index=("attempt_id",),
         order="a.created_at, a.rowid",
         run="a.run_id",
-        project=_of_run("a.run_id"),
+        project=of_run("a.run_id"),
         status="status",
         node="a.node_id",
         time="started_at",
         payloads=(
-            blob("prompt", "content", "a.prompt_hash"),
+            blob("prompt", "message", "a.prompt_hash"),
             blob("output", "json", "a.output_hash"),
             blob("receipt", "json", "a.receipt_hash"),
             blob("error", "message", "a.error_hash"),
@@ -201,7 +197,7 @@ _EVERY: Final = (
             Column("aggregate_id", "text", "e.resource_id"),
             Column("revision", "count", "e.resource_revision"),
             Column("event_type", "text", "e.event_type"),
-            state("actor_type", "e.actor_type", ACTOR, _OLDER_ACTORS),
+            actor("e.actor_type"),
             Column("actor_id", "text", "e.actor_id"),
             Column("lease_generation", "count", "e.lease_generation"),
             Column("recorded_at", "time", "e.recorded_at"),
@@ -278,7 +274,7 @@ _EVERY: Final = (
             Column("revision", "count", "g.revision"),
             Column("generation", "count", "l.generation"),
             Column("held", "flag", "l.owner_type IS NOT NULL"),
-            state("owner_type", "l.owner_type", OWNER, _OLDER_ACTORS),
+            state("owner_type", "l.owner_type", OWNER, OLDER_ACTORS),
             Column("owner_id", "text", "l.owner_id"),
             *many("time", "acquired_at", "heartbeat_at", "expires_at", of="l"),
         ),
@@ -307,12 +303,12 @@ _EVERY: Final = (
         index=("runner_epoch",),
         order="w.started_at, w.rowid",
         run="w.run_id",
-        project=_of_run("w.run_id"),
+        project=of_run("w.run_id"),
         status="status",
         time="started_at",
         payloads=(
             blob("envelope", "json", "w.launch_envelope_hash"),
-            blob("diagnostic", "content", "w.diagnostic_hash"),
+            blob("diagnostic", "message", "w.diagnostic_hash"),
         ),
     ),
     Frame(
@@ -332,90 +328,22 @@ _EVERY: Final = (
         index=("run_id",),
         order="q.available_at, q.created_at, q.rowid",
         run="q.run_id",
-        project=_of_run("q.run_id"),
+        project=of_run("q.run_id"),
         status="status",
         time="created_at",
         payloads=(blob("error", "message", "q.error_hash"),),
     ),
-    Frame(
-        name="blobs",
-        about="blobs; every stored value under the SHA-256 of its bytes, oldest first. Blobs belong to no project",
-        source="blobs b",
-        columns=(
-            Column("digest", "digest", "b.blob_hash"),
-            Column("media_type", "text", "b.media_type"),
-            Column("byte_length", "count", "b.byte_length"),
-            Column("created_at", "time", "b.created_at"),
-        ),
-        index=("digest",),
-        order="b.created_at, b.rowid",
-        time="created_at",
-        payloads=(
-            Payload(
-                Column(
-                    "content",
-                    "content",
-                    "CASE b.media_type WHEN 'application/json' THEN b.content ELSE CAST(b.content AS TEXT) END",
-                )
-            ),
-        ),
-    ),
-    Frame(
-        name="commands",
-        about="host_commands; the receipt of every command that changed something, oldest first",
-        source="host_commands c",
-        columns=(
-            *many("text", "request_id", "client_id", "operation", "idempotency_key", "run_id", of="c"),
-            Column("revision", "count", "c.accepted_revision"),
-            state("outcome", "c.outcome", COMMAND_OUTCOME),
-            Column("server_epoch", "count", "c.host_epoch"),
-            *many("time", "created_at", "completed_at", of="c"),
-        ),
-        index=("request_id",),
-        order="c.created_at, c.rowid",
-        run="c.run_id",
-        project=_of_run("c.run_id"),
-        status="outcome",
-        time="created_at",
-        payloads=(
-            blob("receipt", "json", "c.receipt_hash"),
-            blob("error", "message", "c.error_hash"),
-        ),
-    ),
-    Frame(
-        name="definitions",
-        about="workflow_definitions; every graph that a run was started with, oldest first",
-        source="workflow_definitions d LEFT JOIN (SELECT definition_digest, count(*) AS runs FROM runs GROUP BY 1) c"
-        " USING (definition_digest)",
-        columns=(
-            Column("definition_digest", "digest", "d.definition_digest"),
-            Column("workflow", "text", "d.workflow_name"),
-            Column("runs", "count", "ifnull(c.runs, 0)"),
-            Column("created_at", "time", "d.created_at"),
-        ),
-        index=("definition_digest",),
-        order="d.created_at, d.rowid",
-        project="d.definition_digest IN (SELECT definition_digest FROM runs WHERE project_id = ?)",
-        workflow="d.workflow_name",
-        time="created_at",
-        payloads=(blob("snapshot", "json", "d.definition_hash"),),
-    ),
-    Frame(
-        name="projects",
-        about="projects; every folder that runs or resources of this file belong to",
-        source="projects p LEFT JOIN (SELECT project_id, count(*) AS runs FROM runs GROUP BY 1) c USING (project_id)",
-        columns=(
-            Column("project_id", "text", "p.project_id"),
-            Column("path", "text", "p.canonical_path"),
-            Column("runs", "count", "ifnull(c.runs, 0)"),
-            Column("created_at", "time", "p.created_at"),
-        ),
-        index=("project_id",),
-        order="p.created_at, p.rowid",
-        time="created_at",
-    ),
 )
 
 FRAMES: Final = {
-    frame.name: frame for frame in (*_EVERY, *update_frame_definitions.EVERY, *resource_frame_definitions.EVERY)
+    frame.name: frame
+    for frames in (
+        _EVERY,
+        update_frame_definitions.EVERY,
+        setting_frame_definitions.EVERY,
+        session_frame_definitions.EVERY,
+        resource_frame_definitions.EVERY,
+        file_frame_definitions.EVERY,
+    )
+    for frame in frames
 }

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from .columns import Column, Kind
+
+ACTOR: Final = ("session", "server", "resource_manager", "channel", "human", "policy", "control", "system")
+OLDER_ACTORS: Final = {"host": "server", "controller": "resource_manager"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,19 @@ def state(name: str, sql: str, words: tuple[str, ...], older: dict[str, str] | N
 
 
 def blob(name: str, kind: Kind, digest: str) -> Payload:
-    """A payload that stands in a blob."""
+    """A payload that stands in a blob; `content` may be JSON or text, and the blob says which."""
     alias = f"blob_{name}"
-    return Payload(Column(name, kind, f"{alias}.content"), f" LEFT JOIN blobs {alias} ON {alias}.blob_hash = {digest}")
+    value = f"{alias}.content"
+    if kind == "content":
+        value = f"CASE {alias}.media_type WHEN 'application/json' THEN {value} ELSE CAST({value} AS TEXT) END"
+    return Payload(Column(name, kind, value), f" LEFT JOIN blobs {alias} ON {alias}.blob_hash = {digest}")
+
+
+def actor(sql: str) -> Column:
+    """The column `actor_type`: what kind of actor did it."""
+    return state("actor_type", sql, ACTOR, OLDER_ACTORS)
+
+
+def of_run(run: str) -> str:
+    """The condition that a run belongs to a project, over the project's id."""
+    return f"{run} IN (SELECT run_id FROM runs WHERE project_id = ?)"

@@ -15,7 +15,7 @@ import pandas as pd
 from pi_workflows_nb.wire import identities
 from pi_workflows_nb.wire.errors import QueryError
 
-from . import arrays
+from . import arrays, charts  # noqa: F401 - charts add `frame.pw`
 from .arrays import CHUNK_ROWS
 from .columns import Column
 from .filters import Filters, Moment, Words
@@ -71,6 +71,10 @@ def _assembled(frame: Frame, columns: Sequence[Column], arrays: list[Any]) -> pd
         index = pd.Index(by_name.pop(frame.index[0]), name=frame.index[0], copy=False)
     else:
         index = pd.MultiIndex.from_arrays([by_name.pop(name) for name in frame.index], names=list(frame.index))
+    for name, array in by_name.items():
+        if isinstance(array, np.ndarray) and array.dtype == object:
+            # Decoded values that all happen to be texts are no text column.
+            by_name[name] = pd.Series(array, index=index, dtype=object, copy=False)
     return pd.DataFrame(by_name, index=index, copy=False)
 
 

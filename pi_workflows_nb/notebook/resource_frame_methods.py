@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .file_frame_methods import FileFrames
 from .filters import Moment, Words
-from .frame_methods import FileFrames
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from .columns import Column
-from .frame_shape import Frame, blob, many
+from .frame_shape import Frame, blob, many, of_run
 
 EVERY: Final = (
     Frame(
@@ -27,7 +27,7 @@ EVERY: Final = (
         index=("update_id",),
         order="u.position",
         run="u.run_id",
-        project="u.run_id IN (SELECT run_id FROM runs WHERE project_id = ?)",
+        project=of_run("u.run_id"),
         node="u.node_id",
         time="recorded_at",
         payloads=(blob("data", "json", "u.data_hash"),),

@@ -15,6 +15,7 @@ FOLDERS = {
     "Rules of commands and clients": "client",
     "Rules of a hostile world": "hostile",
     "Rules of resource managers at work": "reconcile",
+    "Rules of what a person sees": "notebook",
 }
 """Where the files of a table lie unless they name a folder."""
 

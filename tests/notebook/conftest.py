@@ -17,6 +17,7 @@ from pi_workflows_nb.state.database import Database
 from pi_workflows_nb.wire import canonical_json, identities
 from pi_workflows_nb.wire.resource_status import Condition
 from pi_workflows_nb.workflows.progress import PROGRESS
+from tests.notebook.session_rows import fill_sessions
 
 T0 = 1_767_225_600_000
 SECOND = 1_000
@@ -406,9 +407,11 @@ def filled(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def everything(filled: Path) -> Path:
-    """The filled file, and managed resources in it."""
+    """The filled file, with managed resources, sessions and decisions in it."""
     with closing(Rows(filled)) as rows:
         fill_resources(rows)
+        with rows.database.transaction():
+            fill_sessions(rows)
     return filled
 
 

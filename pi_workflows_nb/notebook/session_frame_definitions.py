@@ -1,0 +1,236 @@
+"""What the frames of sessions and decisions show: what was asked, shown and answered, and what was recorded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .columns import Column
+from .frame_shape import Frame, blob, many, of_run, state
+
+REQUEST_KIND: Final = ("agent", "assistant", "decision")
+REQUEST_STATUS: Final = ("pending", "settled", "cancelled")
+SUBMISSION_OUTCOME: Final = ("validating", "accepted", "rejected", "adopted")
+MESSAGE_KIND: Final = ("step", "decision", "notification", "terminal", "follow_up")
+MESSAGE_STATUS: Final = ("pending", "sent", "cancelled")
+TURN_STATE: Final = ("started", "ended")
+STOP_REASON: Final = ("completed", "aborted", "error", "lost")
+DECISION_STATUS: Final = ("open", "accepted", "cancelled")
+PROVENANCE: Final = ("human", "timeout_policy", "explicit_cancel", "expired_no_default")
+SEGMENT_STATUS: Final = ("recording", "complete", "failed")
+
+EVERY: Final = (
+    Frame(
+        name="requests",
+        about="interactive_requests with node_attempts; one row for each thing that a session was asked, oldest first",
+        source="interactive_requests i JOIN node_attempts a USING (attempt_id)",
+        columns=(
+            *many("text", "request_id", "run_id", of="i"),
+            Column("node_id", "text", "a.node_id"),
+            Column("attempt_id", "text", "i.attempt_id"),
+            state("kind", "i.kind", REQUEST_KIND),
+            state("status", "i.status", REQUEST_STATUS),
+            Column("session_id", "text", "i.target_session_id"),
+            *many("count", "revision", "unproductive_turn_ends", of="i"),
+            Column("accepted_submission_id", "text", "i.accepted_submission_id"),
+            *many("time", "created_at", "updated_at", "settled_at", "consumed_at", of="i"),
+        ),
+        index=("request_id",),
+        order="i.created_at, i.rowid",
+        run="i.run_id",
+        project=of_run("i.run_id"),
+        status="status",
+        node="a.node_id",
+        time="created_at",
+        payloads=(blob("contract", "json", "i.contract_hash"),),
+    ),
+    Frame(
+        name="submissions",
+        about="interactive_submissions with interactive_requests; one row for each answer to a request, oldest first",
+        source="interactive_submissions b JOIN interactive_requests i USING (request_id)"
+        " JOIN node_attempts a USING (attempt_id)",
+        columns=(
+            Column("submission_id", "text", "b.submission_id"),
+            Column("request_id", "text", "b.request_id"),
+            Column("run_id", "text", "i.run_id"),
+            Column("node_id", "text", "a.node_id"),
+            state("outcome", "b.outcome", SUBMISSION_OUTCOME),
+            Column("request_revision", "count", "b.request_revision"),
+            Column("idempotency_key", "text", "b.idempotency_key"),
+            Column("submitted_at", "time", "b.submitted_at"),
+        ),
+        index=("submission_id",),
+        order="b.submitted_at, b.rowid",
+        run="i.run_id",
+        project=of_run("i.run_id"),
+        status="outcome",
+        node="a.node_id",
+        time="submitted_at",
+        payloads=(blob("payload", "json", "b.payload_hash"), blob("receipt", "json", "b.receipt_hash")),
+    ),
+    Frame(
+        name="messages",
+        about="workflow_messages; one row for each thing that a session is shown, in the order of each session",
+        source="workflow_messages m",
+        columns=(
+            Column("message_id", "text", "m.workflow_message_id"),
+            Column("run_id", "text", "m.run_id"),
+            Column("session_id", "text", "m.target_session_id"),
+            Column("order_number", "count", "m.order_number"),
+            state("kind", "m.kind", MESSAGE_KIND, {"followUp": "follow_up"}),
+            state("status", "m.status", MESSAGE_STATUS),
+            Column("source_id", "text", "m.source_id"),
+            Column("session_entry_id", "text", "m.pi_session_entry_id"),
+            *many("time", "created_at", "updated_at", of="m"),
+        ),
+        index=("message_id",),
+        order="m.target_session_id, m.order_number",
+        run="m.run_id",
+        project=of_run("m.run_id"),
+        status="status",
+        time="created_at",
+        payloads=(blob("content", "content", "m.content_hash"),),
+    ),
+    Frame(
+        name="turns",
+        about="workflow_turns; one row for each try of a session's agent at a message, oldest first",
+        source="workflow_turns t",
+        columns=(
+            Column("turn_id", "text", "t.workflow_turn_id"),
+            Column("message_id", "text", "t.workflow_message_id"),
+            Column("run_id", "text", "t.run_id"),
+            Column("session_id", "text", "t.target_session_id"),
+            state("state", "t.state", TURN_STATE),
+            state("stop_reason", "t.stop_reason", STOP_REASON),
+            Column("response_entry_id", "text", "t.response_session_entry_id"),
+            *many("time", "started_at", "ended_at", of="t"),
+            Column("duration", "duration", "t.ended_at - t.started_at"),
+        ),
+        index=("turn_id",),
+        order="t.started_at, t.rowid",
+        run="t.run_id",
+        project=of_run("t.run_id"),
+        status="state",
+        time="started_at",
+    ),
+    Frame(
+        name="decisions",
+        about="human_decisions with node_attempts, human_decision_resolutions and continuations;"
+        " one row for each decision that people are asked for, oldest first",
+        source="human_decisions d JOIN node_attempts a USING (attempt_id)"
+        " LEFT JOIN human_decision_resolutions o USING (decision_id) LEFT JOIN continuations c USING (decision_id)",
+        columns=(
+            *many("text", "decision_id", "run_id", of="d"),
+            Column("node_id", "text", "a.node_id"),
+            Column("attempt_id", "text", "d.attempt_id"),
+            *many("text", "audience", "title", of="d"),
+            state("status", "coalesce(o.outcome, 'open')", DECISION_STATUS),
+            state("provenance", "o.provenance", PROVENANCE),
+            *many("text", "reason", "channel", "actor_id", of="o"),
+            Column("continuation_run_id", "text", "c.continuation_run_id"),
+            Column("presentation_revision", "count", "d.presentation_revision"),
+            *many("time", "created_at", "deadline_at", of="d"),
+            Column("resolved_at", "time", "o.resolved_at"),
+            Column("request_digest", "digest", "d.request_digest"),
+            Column("aggregate_id", "text", "d.resource_id"),
+        ),
+        index=("decision_id",),
+        order="d.created_at, d.rowid",
+        run="d.run_id",
+        project=of_run("d.run_id"),
+        aggregate="d.resource_id",
+        status="status",
+        node="a.node_id",
+        time="created_at",
+        payloads=(
+            blob("subject", "json", "d.subject_hash"),
+            blob("presentation", "json", "d.presentation_hash"),
+            blob("choices", "json", "d.choices_hash"),
+            blob("default_response", "json", "d.default_response_hash"),
+            blob("response", "json", "o.response_hash"),
+        ),
+    ),
+    Frame(
+        name="session_segments",
+        about="session_segments with node_attempts; one row for each recorded part of a conversation, oldest first",
+        source="session_segments g LEFT JOIN node_attempts a USING (attempt_id)",
+        columns=(
+            Column("segment_id", "text", "g.segment_id"),
+            Column("run_id", "text", "g.run_id"),
+            Column("node_id", "text", "a.node_id"),
+            *many("text", "attempt_id", "session_id", of="g"),
+            state("status", "g.status", SEGMENT_STATUS),
+            *many("count", "entry_count", "event_count", of="g"),
+            *many("time", "created_at", "finished_at", of="g"),
+            Column("duration", "duration", "g.finished_at - g.created_at"),
+            Column("capture_key", "text", "g.capture_key"),
+            Column("aggregate_id", "text", "g.resource_id"),
+        ),
+        index=("segment_id",),
+        order="g.created_at, g.rowid",
+        run="g.run_id",
+        project=of_run("g.run_id"),
+        aggregate="g.resource_id",
+        status="status",
+        node="a.node_id",
+        time="created_at",
+        payloads=(blob("binding", "json", "g.binding_hash"), blob("failure", "content", "g.failure_hash")),
+    ),
+    Frame(
+        name="session_entries",
+        about="session_entries; one row for each recorded entry of a conversation, in the order of its run",
+        source="session_entries n",
+        columns=(
+            Column("segment_id", "text", "n.segment_id"),
+            Column("entry_seq", "count", "n.entry_seq"),
+            Column("run_id", "text", "n.run_id"),
+            Column("run_seq", "count", "n.run_seq"),
+            Column("entry_id", "text", "n.entry_id"),
+            Column("recorded_at", "time", "n.recorded_at"),
+            Column("entry_digest", "digest", "n.entry_hash"),
+        ),
+        index=("segment_id", "entry_seq"),
+        order="n.run_id, n.run_seq",
+        run="n.run_id",
+        project=of_run("n.run_id"),
+        time="recorded_at",
+        payloads=(blob("entry", "json", "n.entry_hash"),),
+    ),
+    Frame(
+        name="session_events",
+        about="session_events; one row for each recorded event of a conversation, in the order of its run",
+        source="session_events v",
+        columns=(
+            Column("segment_id", "text", "v.segment_id"),
+            Column("event_seq", "count", "v.event_seq"),
+            Column("run_id", "text", "v.run_id"),
+            Column("run_seq", "count", "v.run_seq"),
+            *many("text", "event_type", "node_id", "attempt_id", "turn_id", "message_id", "tool_call_id", of="v"),
+            Column("recorded_at", "time", "v.recorded_at"),
+            Column("payload_digest", "digest", "v.payload_hash"),
+        ),
+        index=("segment_id", "event_seq"),
+        order="v.run_id, v.run_seq",
+        run="v.run_id",
+        project=of_run("v.run_id"),
+        node="v.node_id",
+        time="recorded_at",
+        payloads=(blob("payload", "json", "v.payload_hash"),),
+    ),
+    Frame(
+        name="channels",
+        about="channels with channel_messages; one row for each way out of the machine, oldest first."
+        " Channels belong to no project",
+        source="channels h LEFT JOIN (SELECT channel_id, count(*) AS messages,"
+        " sum(status IN ('pending', 'ambiguous')) AS unsettled FROM channel_messages GROUP BY 1) x USING (channel_id)",
+        columns=(
+            *many("text", "channel_id", "adapter_type", "profile_key", of="h"),
+            Column("messages", "count", "ifnull(x.messages, 0)"),
+            Column("unsettled_messages", "count", "ifnull(x.unsettled, 0)"),
+            Column("created_at", "time", "h.created_at"),
+            Column("aggregate_id", "text", "h.resource_id"),
+        ),
+        index=("channel_id",),
+        order="h.created_at, h.rowid",
+        time="created_at",
+    ),
+)
