@@ -77,21 +77,23 @@ class ChildRuns:
             if _settled(connection, root) is not None:
                 self._server.committer.submit_with(
                     lambda transaction, root=root: self.tell(transaction, root),  # type: ignore[misc]
-                    lambda _, error: self._told(error),
+                    lambda _, error, root=root: self._told(root, error),  # type: ignore[misc]
                 )
 
-    def _told(self, error: BaseException | None) -> None:
+    def _told(self, root: str, error: BaseException | None) -> None:
         if error is not None:
             log.warning("the end of a child workflow could not be told its resource: %s", error)
+        elif (settled := _settled(self._server.database.connection, root)) and settled[0] == "succeeded":
+            self._watched.pop(root, None)  # nothing more can become of it
         self._server.reconciling.wake()
 
     def tell(self, transaction: Transaction, root: str) -> None:
         """Tell a child's resource how its run has ended, or that it waits, unless that is known."""
         connection = transaction.sql()
-        project_id, request_id = self._watched[root]
         settled = _settled(connection, root)
-        if settled is None:
+        if settled is None or root not in self._watched:
             return
+        project_id, request_id = self._watched[root]
         state, error = settled
         try:
             child = child_workflows.read(connection, project_id, request_id)

@@ -81,6 +81,9 @@ class Reconciling:
                 delay = self._delay()
             except (StateUnavailableError, sqlite3.Error):
                 delay = IDLE_SECONDS
+            except Exception:
+                log.exception("managed resources could not be looked at")
+                delay = IDLE_SECONDS
             try:
                 await asyncio.wait_for(self._wake.wait(), delay)
             except TimeoutError:
@@ -193,9 +196,11 @@ class Reconciling:
                 log.info("resource manager %r cannot be asked: %s", source.name, error)
                 if not isinstance(error, StateUnavailableError):
                     self.sources.assume(source)
+                else:
+                    return  # asked again when it is looked for again, not at once
             finally:
                 self._asked.discard(source.digest)
-                self.wake()
+            self.wake()
 
         self._spawn(find_out())
 

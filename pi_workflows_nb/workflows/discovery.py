@@ -128,11 +128,18 @@ def _places(project: Path, cells: Mapping[str, str], home: Path | None, kind: Ki
     for name in cells:
         yield name, "cell"
     for folder in _folders(project, home, kind):
-        if folder.is_dir():
-            for path in sorted(folder.glob(f"*{kind.suffix}")):
-                yield _name_of(path, kind), path
+        for path in _files(folder, kind):
+            yield _name_of(path, kind), path
     for name in kind.builtins:
         yield name, None
+
+
+def _files(folder: Path, kind: Kind) -> list[Path]:
+    """The files of a folder that may be read: a pipe would never end, and a folder that is closed to us has none."""
+    try:
+        return [path for path in sorted(folder.glob(f"*{kind.suffix}")) if path.is_file()]
+    except OSError:
+        return []
 
 
 def _folders(project: Path, home: Path | None, kind: Kind) -> tuple[Path, Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 
 import pytest
@@ -89,6 +90,20 @@ def test_file_that_is_not_text(project, home):
     (project / "bad.py").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SourceError, match=r"bad\.py cannot be read as UTF-8 text"):
         find("bad.py", project, home=home)
+
+
+@pytest.mark.timeout(10)
+def test_what_is_no_file_is_passed_over(project, home):
+    """A pipe would never end, a folder is none, and who leads to himself leads nowhere."""
+    folder = project / ".pi" / "workflows"
+    os.mkfifo(folder / "pipe.workflow.py")
+    (folder / "folder.workflow.py").mkdir()
+    (folder / "loop.workflow.py").symlink_to("loop.workflow.py")
+    (folder / "gone.workflow.py").symlink_to("nothing")
+    for name in ("pipe", "folder", "loop", "gone"):
+        with pytest.raises(NotFoundError, match="there is no workflow"):
+            find(name, project, home=home)
+    assert not {"pipe", "folder", "loop", "gone"} & set(available(project, home=home))
 
 
 def test_cells_are_kept_once_under_their_digest(tmp_path):
