@@ -12,7 +12,8 @@ they mean, and what leads out of them:
     waiting   parked    (-)    a person, an event or a session       answer, expire_event, resume_after_effect,
                                is needed; held while a submission    claim_for_validation, hold_for_control,
                                to it is validated, or it is          begin_interaction_timeout, pause, resume, cancel
-                               controlled
+                               controlled; who acts on it fences
+                               the holder, a claim waits for it
     waiting   done      -      answered: a continuation goes on      -
     completed done      -      over                                  restart
     failed    failed    -      over                                  restart

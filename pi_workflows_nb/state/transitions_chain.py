@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ..wire import canonical_json, identities
 from ..wire.errors import ConflictError
-from . import blobs, follow_ups, runs, setting_scopes, waits
+from . import blobs, follow_ups, mutation, runs, setting_scopes, waits
 from .controls import TERMINAL, require
 from .runs import Lineage, RunRow
 from .transitions_record import event, set_queue
@@ -45,8 +45,8 @@ _MADE_OF: Final = """
 def answer(connection: sqlite3.Connection, run_id: str, continuation_id: str, value: bytes, now: int) -> None:
     """Answer a checkpoint, or give a run the event that it waits for; a new run goes on with the run's steps.
 
-    `value` is canonical JSON: the output of the node that waited. `ConflictError` when the run waits for no answer, is
-    paused, or has waited for its event too long.
+    `value` is canonical JSON: the output of the node that waited. Whoever holds the run where it waits is fenced.
+    `ConflictError` when the run waits for no answer, is paused, or has waited for its event too long.
     """
     run = runs.read(connection, run_id)
     require(run_id, waits.standing(connection, run), "answer")
@@ -55,6 +55,7 @@ def answer(connection: sqlite3.Connection, run_id: str, continuation_id: str, va
         if wait.due_at is not None and wait.due_at <= now:
             raise ConflictError(f"run {run_id} waits no longer: the time for its event is over")
         close_wait(connection, run, wait, "completed", now, output=blobs.put_json_bytes(connection, b"null", now))
+    mutation.clear_lease(connection, run.resource_id)
     set_queue(connection, run, "done", now, finished=True)
     actor = ("session", run.session_id)
     payload = {"continuationRunId": continuation_id}

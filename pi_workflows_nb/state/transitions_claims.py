@@ -43,13 +43,18 @@ _VALIDATING: Final = (
 )
 
 
+def is_held(run: RunRow, now: int) -> bool:
+    """Whether somebody holds a run whose claim has not expired."""
+    return run.owner_id is not None and (run.expires_at or 0) > now
+
+
 def claimable(connection: sqlite3.Connection, run: RunRow, now: int) -> bool:
     """Whether a run that is due can be claimed for execution. Whether it is due is told by a clock that never jumps."""
     return (
         (run.queue_status in places.HOLDING or (run.queue_status == "parked" and run.status == "running"))
         and run.status in ("queued", "running")
         and not run.paused
-        and (run.owner_id is None or (run.expires_at or 0) <= now)
+        and not is_held(run, now)
         and run.error_code not in places.STOPPED
         and connection.execute(_PENDING_REQUEST, (run.run_id,)).fetchone() is None
         and (run.queue_status in places.HOLDING or places.is_free_for(connection, run.session_id, run.run_id, now))
@@ -65,7 +70,7 @@ def claim_for_execution(
     first: an idempotent effect may be applied again, a manual one parks the run until a person says what happened.
     """
     run = runs.read(connection, run_id)
-    if run.status == "waiting":
+    if run.status == "waiting" and not is_held(run, now):
         expire_event(connection, run, now)
     if not claimable(connection, run, now):
         return None
@@ -148,7 +153,7 @@ def claim_for_control(connection: sqlite3.Connection, run: RunRow, now: int, *, 
 
     None when a live claim of this server holds it, under which it may act, and, without `free`, when nobody does.
     """
-    if (run.owner_id is None and not free) or (run.expires_at or 0) > now:
+    if (run.owner_id is None and not free) or is_held(run, now):
         return None
     claim = mutation.claim_lease(connection, run.resource_id, "system", CONTROL_OWNER, CONTROL_LEASE_MS, now)
     assert claim is not None

@@ -75,8 +75,9 @@ def park_ambiguous(connection: sqlite3.Connection, run: RunRow, now: int) -> Non
 
 
 def resume_after_effect(connection: sqlite3.Connection, run: RunRow, now: int) -> None:
-    """A person has settled the last ambiguous effect: the run is due again."""
+    """A person has settled the last ambiguous effect: the run is due again, and whoever held it is fenced."""
     interrupt_attempts(connection, run, now)
+    mutation.clear_lease(connection, run.resource_id)
     set_run(connection, run, "running", now)
     set_queue(connection, run, "parked", now, available_at=now)
     event(connection, run, "run.resumed", {"status": "parked"}, now, actor=("human", None))

@@ -60,7 +60,8 @@ def wake(connection: sqlite3.Connection, run: RunRow, now: int) -> None:
 def expire_event(connection: sqlite3.Connection, run: RunRow, now: int) -> bool:
     """The event that a waiting run waits for has not come in time: it goes on, and its node has timed out.
 
-    The caller knows that the wait is over. False, and nothing changed, for a run that waits for anything else.
+    The caller knows that the wait is over, and that nobody alive holds the run. False, and nothing changed, for a run
+    that waits for anything else.
     """
     wait = waits.open_wait(connection, run)
     if run.paused or wait is None or wait.due_at is None or waits.waits_for(connection, run) != "event":
@@ -68,10 +69,11 @@ def expire_event(connection: sqlite3.Connection, run: RunRow, now: int) -> bool:
     seconds = round((wait.due_at - wait.started_at) / 1000, 1)
     error = blobs.put_text(connection, f"node {wait.node_id!r}: no event came within {seconds:g} s", now)
     close_wait(connection, run, wait, "timed_out", now, error=error)
+    mutation.clear_lease(connection, run.resource_id)
     set_run(connection, run, "running", now)
     set_queue(connection, run, "parked", now, available_at=now)
     event(connection, run, "run.resumed", {"status": "parked"}, now, actor=SYSTEM)
-    run.status, run.available_at = "running", now
+    run.status, run.available_at, run.owner_id, run.expires_at = "running", now, None, None
     return True
 
 

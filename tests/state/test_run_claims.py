@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pi_workflows_nb.state import mutation, transitions
+from pi_workflows_nb.state import mutation, run_effects, transitions, transitions_recovery
 from pi_workflows_nb.wire.errors import ConflictError, StaleClaimError
 from tests.state.files import NOW, Story
 from tests.state.lives import Life, move
 
 LATER = NOW + 31_000
+SOON = NOW + 60_000
 
 
 def submitted(database):
@@ -150,4 +151,95 @@ def test_losing_a_claim_is_a_handover(database):
     life.gone("claimLost")
     assert life.take().generation == 2
     assert (life.stands, life.row.consecutive_errors) == (("running", "running"), 0)
+    life.sound()
+
+
+def awaiting(life):
+    life.take()
+    life.awaits(SOON)
+
+
+def in_doubt(life):
+    life.take()
+    life.acts("manual")
+    life.gone()
+    with life.database.transaction() as c:
+        run_effects.settle_uncertain(c, life.row, NOW)
+        transitions.park_ambiguous(c, life.row, NOW)
+
+
+def asking(life):
+    life.take()
+    life.asks()
+
+
+def answer(c, life):
+    transitions.answer(c, life.run_id, "run-2", b"1", life.now)
+
+
+def word_on_the_effect(c, life):
+    effect = run_effects.read(c, c.execute("SELECT effect_id FROM effects").fetchone()[0])
+    run_effects.recover(c, effect, "confirm", None, life.now)
+    transitions.resume_after_effect(c, life.row, life.now)
+
+
+def cancel(c, life):
+    transitions.cancel(c, life.run_id, life.now, "me", "enough")
+
+
+def pause(c, life):
+    transitions.pause(c, life.run_id, life.now, "me")
+
+
+def recover(c, life):
+    transitions_recovery.recover(c, SOON)
+
+
+@pytest.mark.parametrize(("wait", "act", "stands"), [
+    (asking, answer, ("waiting", "done")),
+    (awaiting, answer, ("waiting", "done")),
+    (in_doubt, word_on_the_effect, ("running", "parked")),
+    (asking, cancel, ("cancelled", "cancelled")),
+    (asking, pause, ("waiting", "parked")),
+    (awaiting, recover, ("running", "parked")),
+])  # fmt: skip
+@pytest.mark.parametrize("passed", [0, 40_000], ids=["live", "expired"])
+def test_whoever_acts_on_a_held_wait_fences_its_holder(database, wait, act, stands, passed):
+    life = Life(database)
+    wait(life)
+    with database.transaction() as c:
+        claim = transitions.hold_for_control(c, life.run_id, "host-b", NOW)
+    life.now = NOW + passed
+    with database.transaction() as c:
+        act(c, life)
+    assert (life.stands, life.row.owner_id) == (stands, None)
+    assert lost(life, claim, SOON) == "missingAuthority"
+    life.sound()
+
+
+def test_a_wait_that_is_over_goes_on_when_nobody_holds_it(database):
+    life = Life(database)
+    awaiting(life)
+    with database.transaction() as c:
+        claim = transitions.hold_for_control(c, life.run_id, "host-b", SOON - 1)
+    life.now = SOON
+    before = list(database.connection.iterdump())
+    assert life.take() is None
+    assert list(database.connection.iterdump()) == before
+    life.now = claim.expires_at
+    assert life.take().generation == 3
+    assert life.stands == ("running", "running")
+    life.sound()
+
+
+def test_a_hold_outlasts_a_resume_in_place(database):
+    life = Life(database)
+    asking(life)
+    life.pause()
+    with database.transaction() as c:
+        claim = transitions.hold_for_control(c, life.run_id, "host-b", NOW)
+    life.resume()
+    life.sound()
+    with database.transaction() as c:
+        transitions.release(c, life.run_id, claim, NOW)
     life.sound()

@@ -7,7 +7,7 @@ from typing import Any, Final
 from ...state import blobs, resource_values, run_effects, transitions, waits
 from ...state.controls import TERMINAL
 from ...state.mutation import Claim
-from ...state.transitions_claims import CONTROL_OWNER
+from ...state.transitions_claims import CONTROL_OWNER, is_held
 from ...state.transitions_record import SYSTEM
 from ...wire import canonical_json
 from ...wire.errors import ConflictError
@@ -92,7 +92,7 @@ class RunEndOperations(RunScope):
         """End a run as cancelled that nobody alive holds; False when somebody does, or it is over already."""
         resource_values.require_text(control_id, "whoever controls")
         with self._changing(run_id) as (connection, run, now):
-            if run.status in TERMINAL or (run.owner_id is not None and (run.expires_at or 0) > now):
+            if run.status in TERMINAL or is_held(run, now):
                 return False
             transitions.cancel(connection, run_id, now, control_id, CANCELLED, claimed=True)
             return True
