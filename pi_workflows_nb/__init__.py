@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from .notebook.magics import load_ipython_extension as load_ipython_extension
     from .notebook.open_state import open_state as open_state
     from .notebook.starting import start as start
+    from .notebook.workflow_graph import Findings as Findings
+    from .notebook.workflow_graph import WorkflowGraph as WorkflowGraph
+    from .notebook.workflow_graph import check_workflow as check_workflow
     from .resource_managers.definition import ResourceManager as ResourceManager
     from .resource_managers.definition import applied as applied
     from .resource_managers.definition import cannot_tell as cannot_tell
@@ -75,6 +78,7 @@ _ROOMS = {
     "notebook.magics": ("load_ipython_extension",),
     "notebook.open_state": ("open_state",),
     "notebook.starting": ("start",),
+    "notebook.workflow_graph": ("Findings", "WorkflowGraph", "check_workflow"),
     "resource_managers.definition": (
         "ResourceManager",
         "applied",

@@ -53,24 +53,9 @@ class Capture:
 
 @dataclass(frozen=True)
 class Captures:
-    """What the functions of a workflow carry along; its text is a small table."""
+    """What the functions of a workflow carry along."""
 
     variables: tuple[Capture, ...]
-
-    def __repr__(self) -> str:
-        if not self.variables:
-            return "The workflow is sound; its functions carry no variables along."
-        rows = [(capture.name, f"{capture.bytes:,}", ", ".join(capture.used_by)) for capture in self.variables]
-        rows.insert(0, ("variable", "bytes", "used by"))
-        wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
-        lines = [f"{name:<{wide[0]}}  {size:>{wide[1]}}  {users}" for name, size, users in rows]
-        warnings = [
-            f"{capture.name} looks like a secret, and what is carried along is stored with each run:"
-            f' read it inside the node, as os.environ["{capture.name.upper()}"]'
-            for capture in self.variables
-            if capture.secret
-        ]
-        return "\n".join(["The workflow is sound; its functions carry along:", *lines, *warnings])
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from pi_workflows_nb.workflows.retries import Retry
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from pi_workflows_nb.workflows.captures import Captures
+    from pi_workflows_nb import Findings, WorkflowGraph
     from pi_workflows_nb.workflows.settings import WorkflowSettings
     from pi_workflows_nb.workflows.shell_updates import ShellUpdates
 
@@ -96,18 +96,27 @@ class Workflow:
         count = len(self.nodes)
         return f"Workflow({self.name!r}, {count} node{'' if count == 1 else 's'}, start_at={self.start_at!r})"
 
-    def check(self) -> Captures:
-        """Check the whole graph and what its functions carry along.
+    def check(self) -> Findings:
+        """Check the whole graph, what it includes, and what its functions carry along, and give all that is suspicious.
 
-        Gives what the functions capture from the cells around them (its text is a small table of variable, bytes and
-        the nodes that use it). Raises WorkflowDefinitionError for a fault of the graph, SourceError for a captured
-        value that is too large or cannot be sent to a runner.
+        A frame with a row for each finding, warnings first: loops without a way out, switches that lack a case, limits
+        that cannot be kept, retries that never happen, outputs of nodes that are none, and each variable that travels
+        from a cell, with its size, and whether it looks like a secret.
+        Raises WorkflowDefinitionError for a fault of the graph, SourceError for a captured value that is too large or
+        cannot be sent to a runner.
         """
-        from pi_workflows_nb.workflows.sources import captures
-        from pi_workflows_nb.workflows.validation import validate
+        from pi_workflows_nb import check_workflow
 
-        validate(self)
-        return captures(self)
+        return check_workflow(self)
+
+    def graph(self) -> WorkflowGraph:
+        """The graph with all it includes: a drawing, `.text`, `.mermaid`, and `.nodes` and `.edges` as DataFrames.
+
+        Raises WorkflowDefinitionError for a workflow that could not be started.
+        """
+        from pi_workflows_nb import WorkflowGraph
+
+        return WorkflowGraph(self)
 
     def edge(
         self,
