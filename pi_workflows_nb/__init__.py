@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .notebook.doctor import doctor as doctor
     from .notebook.magics import load_ipython_extension as load_ipython_extension
     from .notebook.open_state import open_state as open_state
+    from .notebook.running_here import run_here as run_here
     from .notebook.starting import start as start
     from .notebook.workflow_graph import Findings as Findings
     from .notebook.workflow_graph import WorkflowGraph as WorkflowGraph
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from .workflows.nodes import settings_route as settings_route
     from .workflows.nodes import shell as shell
     from .workflows.progress import PROGRESS as PROGRESS
+    from .workflows.results import RunResult as RunResult
     from .workflows.retries import retry as retry
     from .workflows.settings import allow_settings_path as allow_settings_path
     from .workflows.settings import workflow_settings as workflow_settings
@@ -77,6 +79,7 @@ _ROOMS = {
     "notebook.doctor": ("doctor",),
     "notebook.magics": ("load_ipython_extension",),
     "notebook.open_state": ("open_state",),
+    "notebook.running_here": ("run_here",),
     "notebook.starting": ("start",),
     "notebook.workflow_graph": ("Findings", "WorkflowGraph", "check_workflow"),
     "resource_managers.definition": (
@@ -122,6 +125,7 @@ _ROOMS = {
     "workflows.waiting_nodes": ("sleep", "wait_event"),
     "workflows.nodes": ("action", "agent", "checkpoint", "compute", "decision", "settings_route", "shell"),
     "workflows.progress": ("PROGRESS",),
+    "workflows.results": ("RunResult",),
     "workflows.retries": ("retry",),
     "workflows.settings": ("allow_settings_path", "workflow_settings"),
     "workflows.shell_updates": ("shell_updates",),

@@ -71,6 +71,11 @@ class Kernel:
         """Execute a cell."""
         return self.end(self.begin(code), timeout)
 
+    def answer(self, text: str, timeout: float = 60.0) -> None:
+        """Give the cell, when it asks for input, a line."""
+        self._client.get_stdin_msg(timeout=timeout)
+        self._client.input(text)
+
     def interrupt(self) -> None:
         """Kernel → Interrupt."""
         self._manager.interrupt_kernel()

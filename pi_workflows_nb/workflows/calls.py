@@ -271,6 +271,9 @@ class Callbacks:
                         self._attend()
                 elif event is _CANCEL:
                     self._cancel()
+        except KeyboardInterrupt:
+            self._break_off()
+            raise
         finally:
             self._leave()
 
@@ -355,6 +358,22 @@ class Callbacks:
             question.answer(error)
         else:
             question.answer(None)
+
+    def _break_off(self) -> None:
+        """Tell the code that runs to stop, and raise in it what was raised here if it looks at nothing.
+
+        A runner would end with it; a kernel lives on.
+        """
+        self.interrupt()
+        worker = self._worker
+        if worker is None or worker.ident is None:
+            return
+        worker.join(GRACE_SECONDS)
+        if worker.is_alive():
+            import ctypes
+
+            interrupt = ctypes.py_object(KeyboardInterrupt)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(worker.ident), interrupt)
 
     def _leave(self) -> None:
         self.interrupt()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from pi_workflows_nb import Findings, WorkflowGraph
+    from pi_workflows_nb.workflows.local_store import LocalStore
+    from pi_workflows_nb.workflows.results import RunResult
     from pi_workflows_nb.workflows.settings import WorkflowSettings
     from pi_workflows_nb.workflows.shell_updates import ShellUpdates
 
@@ -117,6 +119,22 @@ class Workflow:
         from pi_workflows_nb import WorkflowGraph
 
         return WorkflowGraph(self)
+
+    def run_here(
+        self, input: Any = None, *, agent: Any = None, store: LocalStore | None = None, resume: bool = False
+    ) -> RunResult:
+        """Walk the workflow in this kernel, without a server or another process, and give how it ended.
+
+        `pdb.set_trace()` and breakpoints stop in its nodes, and interrupting the cell ends them. `agent` answers agent
+        nodes, as in `server.run`. What happens is kept in `store`, a `LocalStore`, by default one that is forgotten. A
+        run that waits gives `status` `waiting`; after `store.answer(value)` it goes on with `resume=True`.
+
+        Raises what the node raised that the run failed by, so that `%debug` stands in its code, RunFailed where no node
+        did, RunCancelled; before anything runs WorkflowDefinitionError and WorkflowInputError.
+        """
+        from pi_workflows_nb import run_here
+
+        return run_here(self, input, agent, store, resume)
 
     def edge(
         self,

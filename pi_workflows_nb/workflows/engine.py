@@ -152,6 +152,7 @@ class _Walk:
         self._limits = _limits_of(state)
         self._current: _Current | None = None
         self._opening: NodeStarted | None = None
+        self._raised: BaseException | None = None
         self.callbacks = Callbacks(store.settle, self._leave_behind)
         self._passing = Passing(graph, self._history, self.callbacks, store.settings)
         store.attend(self.callbacks.wake)
@@ -198,7 +199,9 @@ class _Walk:
     def _end(self, finished: NodeFinished | None, end: RunEnd, *, abandoned: bool) -> RunResult:
         self._propose(ProposedTransition(finished=finished, started=self._opening, end=end, abandoned=abandoned))
         self._store.settle()
-        return RunResult(self._history.run_id, end.status, end.error, end.detail, end.output, self._history)
+        by_node = finished is not None and end.error is not None and end.error == finished.error
+        raised = self._raised if by_node else None
+        return RunResult(self._history.run_id, end.status, end.error, end.detail, end.output, self._history, raised)
 
     def _first(self) -> _Next | RunEnd:
         pending = self._pending
@@ -449,6 +452,7 @@ class _Walk:
             )
             finished.effect = Settlement(current.effect_id, outcome, current.context.effect.reference())
         self._current = None
+        self._raised = ending.raised
         told: NodeFinished | None = finished
         if isinstance(node, SettingsRoute) and ending.outcome == "ok" and current.context._settings is not None:
             finished.unless_changed = current.context._settings

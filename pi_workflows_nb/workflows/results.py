@@ -13,7 +13,8 @@ from pi_workflows_nb.workflows.store import EndStatus
 class RunResult:
     """How a run ended: `status` is completed, failed, timed_out, cancelled or waiting (at the checkpoint `detail`).
 
-    `error` is a text, None after a run that completed or waits.
+    `error` is a text, None after a run that completed or waits; `raised` is what the node raised that the run failed
+    by, where that was it.
     """
 
     run_id: str
@@ -22,6 +23,7 @@ class RunResult:
     detail: str | None
     _output: bytes | None = field(repr=False)
     _history: History = field(repr=False)
+    raised: BaseException | None = field(default=None, repr=False, compare=False)
 
     @property
     def output(self) -> Any:
