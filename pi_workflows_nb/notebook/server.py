@@ -19,11 +19,13 @@ from pi_workflows_nb.workflows.values import to_json
 
 from . import cells, representations, scheduling, wording
 from .file_access import FileAccess
+from .inbox import Inbox
 from .link import Link
 from .origin_session import origin_session
 from .reader import Reader
 from .resources import Resources
 from .run import Run
+from .session import Session
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -58,11 +60,11 @@ class Server(FileAccess):
 
     def __init__(self, connection: Connection, *, project: Path, session: str | None, home: Path) -> None:
         self.project = Path(project)
-        self.session = origin_session(self.project, session)
         self.home = Path(home)
         self._connection = connection
         reader = Reader(connection.database, lambda: True if connection.alive else None)
         self._link = Link(reader, connection, identities.project_id(self.project))
+        self.session = Session(self._link, origin_session(self.project, session))
         connection.on_stopped(self._stopped)
 
     @property
@@ -97,7 +99,8 @@ class Server(FileAccess):
         `workflow` is a Workflow, the name of one (a `%%workflow` cell of this kernel, a file of the project, a
         built-in) or the path of a file. `input` is JSON, or what the workflow's own `input` accepts. The same `key`
         adopts the run that it started before in this project. `agent` answers agent and decision nodes: a callable that
-        is shipped to the run's process. `mode` is "headless" or "interactive", by default what the graph needs. `tags`
+        is shipped to the run's process. Without one they ask this notebook: `server.session.agent`, and
+        `server.inbox()`. `mode` is "headless" or "interactive", by default what the graph needs. `tags`
         are texts to find the run by. The run sees the environment variables of this moment.
 
         Errors: `WorkflowDefinitionError`, `WorkflowInputError`, `SourceError` (it cannot be shipped), `NotFoundError`
@@ -116,8 +119,8 @@ class Server(FileAccess):
         else:
             payload = self._described(workflow, input, agent, mode)
         payload |= {"environment": dict(os.environ), "project": str(self.project), "tags": tag_list}
-        if mode == "interactive":
-            payload |= {"mode": mode, "session": self.session}
+        if mode != "headless":
+            payload |= {"session": self.session.id}
         response = self._link.ask(
             "run.start",
             payload,
@@ -135,10 +138,10 @@ class Server(FileAccess):
         normalized = inputs.normalize_input(workflow, given)
         described = snapshot.definition_snapshot(graph)
         needs_session = agent is None and any(node.type == "agent" for node in graph.nodes.values())
-        if needs_session:
+        if needs_session and mode == "headless":
             raise SessionRequiredError(
-                f"workflow {workflow.name!r} needs the session of this notebook, and sessions are not served yet:"
-                " give agent=<a callable> that answers its agent nodes"
+                f"workflow {workflow.name!r} asks the session of this notebook: leave mode='headless' out, or give"
+                " agent=<a callable> that answers its agent nodes"
             )
         frozen = sources.freeze(workflow, agent=agent, project=self.project)
         if find.mounts:
@@ -151,7 +154,7 @@ class Server(FileAccess):
         return {
             "frozen": value(canonical_json.encode(frozen)),
             "input": value(canonical_json.encode(normalized)),
-            "mode": mode or "headless",
+            "mode": mode or ("interactive" if needs_session else "headless"),
             "mountedSources": graph.mounted_sources(),
             "name": workflow.name,
             "settings": None if initial is None else value(initial),
@@ -179,6 +182,10 @@ class Server(FileAccess):
             "mode": mode,
             "workflow": name,
         }
+
+    def inbox(self) -> Inbox:
+        """What the runs of this notebook ask at this moment; each question has `answer(value)`."""
+        return Inbox(self._link, self.session.id)
 
     def signal(self, name: str, value: Any = None) -> int:
         """Give an event to every run of this project that waits for it at this moment, and say how many that were.
@@ -255,6 +262,7 @@ class Server(FileAccess):
     def _leave(self) -> None:
         from . import run_view
 
+        self.session._close()
         self._close_database()
         self._connection.close()
         run_view.settle(self._link)

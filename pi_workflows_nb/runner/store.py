@@ -20,6 +20,7 @@ from pi_workflows_nb.wire.errors import (
 from pi_workflows_nb.wire.identities import utf8
 from pi_workflows_nb.wire.runner_messages import (
     RUN_AHEAD_SECONDS,
+    AskSession,
     ChildProcess,
     EffectSettlement,
     End,
@@ -76,6 +77,7 @@ class ServerBackedWorkflowStore:
 
     path = PATH
     parks = True
+    asks_session = True
 
     def __init__(self, transport: Transport, log: AttemptLog, window: int) -> None:
         self._transport = transport
@@ -94,6 +96,9 @@ class ServerBackedWorkflowStore:
     def propose(self, transition: ProposedTransition) -> None:
         """Send a transition; returns at once when the node that starts is a compute node and the window allows it."""
         finished, started = transition.finished, transition.started
+        if transition.end is not None and transition.end.request is not None:
+            self._ask_session(transition.end, transition.end.request)
+            return
         if finished is not None:
             self._log.end_attempt(finished.attempt_id)
         snapshot = Snapshot(
@@ -126,6 +131,13 @@ class ServerBackedWorkflowStore:
         if answer.outcome == "rejected":
             raise SettingsChangedError(answer.error or "the settings have changed")
         self._revision += revisions_of(snapshot)
+
+    def _ask_session(self, end: RunEnd, contract: bytes) -> None:
+        attempt_id = end.attempt_id or ""
+        wish = encode(AskSession(attempt_id, self._value(contract), end.detail or ""))
+        self._log.end_attempt(attempt_id)
+        self._transport.ask("interaction.requested", "interaction.request", wish, self._revision, attempt_id)
+        self._revision += 2
 
     def settings(self, mount: str) -> SettingsCopy:
         """The newest settings of a mount, or of the run."""

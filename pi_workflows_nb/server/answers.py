@@ -22,7 +22,7 @@ async def accepted(server: WorkflowServer, run_id: str, value: bytes) -> bytes:
     connection = server.database.connection
     run = runs.read(connection, run_id)
     transitions.require(run_id, waits.standing(connection, run), "answer")
-    return await _validated(server, run_id, waits.answered_node(connection, run), value)
+    return await validated(server, run_id, waits.answered_node(connection, run), value)
 
 
 async def events(server: WorkflowServer, project_id: str, name: str, value: bytes) -> dict[str, bytes]:
@@ -42,7 +42,7 @@ async def events(server: WorkflowServer, project_id: str, name: str, value: byte
         key = identities.sha256(runs.frozen_source(connection, wait.run_id)), wait.node_id
         if key not in made:
             try:
-                made[key] = await _validated(server, wait.run_id, wait.node_id, value)
+                made[key] = await validated(server, wait.run_id, wait.node_id, value)
             except WorkflowInputError as error:
                 made[key] = error
         answer = made[key]
@@ -65,7 +65,8 @@ def give(server: WorkflowServer, transaction: Transaction, run_id: str, value: b
     return continuation
 
 
-async def _validated(server: WorkflowServer, run_id: str, node_id: str, value: bytes) -> bytes:
+async def validated(server: WorkflowServer, run_id: str, node_id: str, value: bytes) -> bytes:
+    """What a node of a run makes of a value, both canonical JSON. `WorkflowInputError` when it refuses it."""
     connection = server.database.connection
     question = {
         "name": runs.workflow_name(connection, run_id),

@@ -197,7 +197,7 @@ class Client:
     def _subscribe(self, request: Request) -> None:
         asked = of_kind(Subscribe, request.payload)
         if asked.subject == "session":
-            self._respond(request, "unavailable", "the sessions of notebooks are not served by this version")
+            self._respond(request, "unavailable", "a session is not followed; session.wait tells of its messages")
         elif asked.subject == "runs":
             self._respond(request)
             self._list, self._changed_rows, self._sent[RUN_LIST] = asked, None, 0

@@ -6,6 +6,7 @@ The server computes it for its clients; whoever reads a file that nobody serves 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from typing import Any, Final
 
 from ..state import runs, server_row, transitions_chain, waits
@@ -33,6 +34,7 @@ _VIEW: Final = """
     WHERE r.run_id = ?
 """
 
+_OPEN_TURN: Final = "SELECT 1 FROM workflow_turns WHERE run_id = ? AND state = 'started'"
 _NEWEST: Final = "SELECT run_id FROM runs ORDER BY created_at DESC, rowid DESC LIMIT ?"
 _NEWEST_OF_PROJECT: Final = (
     "SELECT run_id FROM runs WHERE project_id = ?2 ORDER BY created_at DESC, rowid DESC LIMIT ?1"
@@ -42,10 +44,18 @@ LIST_BYTES: Final = 900_000
 ROW_TEXT: Final = 200
 
 
-def live_view(connection: sqlite3.Connection, run_id: str, now: int, *, served: bool = True) -> dict[str, Any] | None:
+def live_view(
+    connection: sqlite3.Connection,
+    run_id: str,
+    now: int,
+    *,
+    served: bool = True,
+    has_agent: Callable[[str], bool] = lambda _: False,
+) -> dict[str, Any] | None:
     """The live view of a run as a JSON object, or None where there is no such run. Times in ms.
 
-    `served` is whether a server lives: without one no run executes, whatever its rows say.
+    `served` is whether a server lives: without one no run executes, whatever its rows say. `has_agent` tells of a run
+    whether an agent of its session answers what it asks.
     """
     row = connection.execute(_VIEW, (run_id,)).fetchone()
     if row is None:
@@ -58,8 +68,9 @@ def live_view(connection: sqlite3.Connection, run_id: str, now: int, *, served: 
     due = available_at if queue_status in ("queued", "parked") else None
     waiting_for = _waiting_for(connection, run_id, effect) if status == "waiting" else None
     kind = None if waiting_for is None else waiting_for["kind"]
+    turn = kind == "request" and connection.execute(_OPEN_TURN, (run_id,)).fetchone() is not None
     restartable = status in TERMINAL and transitions_chain.restart_refused(connection, run_id) is None
-    display = _display(status, bool(paused), kind == "effect", served and bool(live))
+    display = _display(status, bool(paused), kind == "effect", served and bool(live), turn=turn)
     controls = allowed(Standing(status, queue_status or "done", bool(paused), error_code, kind, restartable))
     return {
         "activity": _activity(display, node or last_node, number, asleep=node_status == "waiting"),
@@ -69,7 +80,9 @@ def live_view(connection: sqlite3.Connection, run_id: str, now: int, *, served: 
         "currentNode": node,
         "error": error,
         "finishedAt": finished_at if status in TERMINAL else None,
-        "needsPerson": kind in ("checkpoint", "decision", "effect") or "resume" in controls,
+        "needsPerson": kind in ("checkpoint", "decision", "effect")
+        or (kind == "request" and not has_agent(run_id))
+        or "resume" in controls,
         "parentRunId": parent,
         "paused": bool(paused),
         "projectId": project_id,
@@ -110,7 +123,13 @@ def is_served(connection: sqlite3.Connection) -> bool:
 
 
 def run_list(
-    connection: sqlite3.Connection, limit: int, project_id: str | None, now: int, *, served: bool = True
+    connection: sqlite3.Connection,
+    limit: int,
+    project_id: str | None,
+    now: int,
+    *,
+    served: bool = True,
+    has_agent: Callable[[str], bool] = lambda _: False,
 ) -> list[dict[str, Any]]:
     """The newest runs, newest first, of one project or of the whole file: live views with long texts cut.
 
@@ -124,7 +143,7 @@ def run_list(
     rows: list[dict[str, Any]] = []
     room = LIST_BYTES
     for (run_id,) in found:
-        view = live_view(connection, run_id, now, served=served)
+        view = live_view(connection, run_id, now, served=served, has_agent=has_agent)
         assert view is not None
         row = list_row(view)
         room -= len(canonical_json.encode(row)) + 1
@@ -155,9 +174,11 @@ def _waiting_for(connection: sqlite3.Connection, run_id: str, effect: str | None
     return {"dueAt": due, "kind": kind, "nodeId": waits.answered_node(connection, run)}
 
 
-def _display(status: str, paused: bool, ambiguous: bool, live: bool) -> str:
+def _display(status: str, paused: bool, ambiguous: bool, live: bool, *, turn: bool) -> str:
     if ambiguous:
         return "ambiguous"
+    if turn and not paused:
+        return "running"
     if live and status == "running" and not paused:
         return "running"
     if status in TERMINAL:

@@ -36,18 +36,17 @@ from .contents import Transfers
 from .live_requests import LiveRequests
 from .receipts import Receipt
 from .resource_requests import ResourceRequests, recover_effect
+from .session_requests import SessionRequests
 
 if TYPE_CHECKING:
     from .server import WorkflowServer
 
-_SESSIONS: Final = "the sessions of notebooks are not served by this version"
+_SESSIONS: Final = "sessions are served without it by this version"
 _STATE: Final = "it is not served by this version; server.verify() and a copy of the stopped file do for now"
 NOT_YET: Final = {
     "decision.answer": _SESSIONS,
-    "interaction.submit": _SESSIONS,
     "interaction.update": _SESSIONS,
     "workflowMessage.reportBranch": _SESSIONS,
-    "workflowTurn.report": _SESSIONS,
     "sessionView.clearTerminal": _SESSIONS,
     "session.record": _SESSIONS,
     "channel.reload": "channels of the original are shown, not served",
@@ -87,6 +86,7 @@ class Requests:
             "server.status": self._server_status,
             "server.stop": self._stop,
             "content.read": self._content,
+            **SessionRequests(server, transfers, self._command, self._fingerprint, self._earlier).operations,
             **LiveRequests(server, self._command, self._fingerprint, self._earlier).operations,
             **ResourceRequests(server, transfers, self._command, self._fingerprint, self._earlier).operations,
         }
@@ -162,12 +162,12 @@ class Requests:
         described = payload if "snapshot" in payload else await self._describe(payload, project, environment)
         name = described["name"]
         given = self._transfers.given_in_payload(described["input"])
-        if described["mode"] == "interactive" and described.get("session") is None:
+        session = _session(payload, described["mode"])
+        if described["mode"] == "interactive" and session is None:
             raise SessionRequiredError(
-                f"workflow {name!r} has a node that needs this notebook's session, which is not served yet;"
-                " give agent=<a callable> to answer its agent nodes"
+                f"workflow {name!r} has a node that needs the session of a notebook: start it from one without"
+                " mode='headless', or give agent=<a callable> to answer its agent nodes"
             )
-        session = _session(payload)
         frozen = self.bytes_of(described["frozen"])
         snapshot = self.bytes_of(described["snapshot"])
         source = described["source"]
@@ -423,7 +423,7 @@ class Requests:
         payload = {
             name: self._digest_of(value) if _is_value(value) else value
             for name, value in request.payload.items()
-            if name != "environment"
+            if name not in ("coordinator", "environment")
         }
         return identities.fingerprint({"operation": request.operation, "payload": payload, "runId": request.run_id})
 
@@ -445,11 +445,11 @@ def _run_id(request: Request) -> str:
     return request.run_id
 
 
-def _session(payload: dict[str, Any]) -> str | None:
-    """The session of an interactive run, None for a headless one."""
-    if payload.get("mode") != "interactive":
+def _session(payload: dict[str, Any], mode: str) -> str | None:
+    """The session of an interactive run; None for a headless one, and for one that names none."""
+    asked, session = payload.get("mode"), payload.get("session")
+    if asked != "interactive" and (asked == "headless" or mode != "interactive" or session is None):
         return None
-    session = payload.get("session")
     if not isinstance(session, str) or not session or session.startswith(places.HEADLESS):
         raise ProtocolError("an interactive run needs the id of its session")
     return session
@@ -462,6 +462,8 @@ def _is_value(value: Any) -> bool:
 def _stored_operation(operation: str) -> str:
     if operation == "checkpoint.signal":
         return "checkpoint.answer"
+    if operation == "workflowMessage.take":
+        return "workflowMessage.reportBranch"
     if operation == "resourceManager.rebuildQueue":
         return "resourceManager.reconcile"
     return "channel.recover" if operation.startswith("effect.") else operation

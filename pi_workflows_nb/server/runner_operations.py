@@ -19,6 +19,7 @@ from ..wire import canonical_json, identities
 from ..wire.decoding import decoded
 from ..wire.errors import ConflictError, PiWorkflowsError, ProtocolError, StaleResourceError
 from ..wire.runner_messages import (
+    AskSession,
     ChildProcess,
     EffectSettlement,
     Nothing,
@@ -51,6 +52,7 @@ _update = msgspec.json.Decoder(Update)
 _nothing = msgspec.json.Decoder(Nothing)
 _other_run = msgspec.json.Decoder(ReadRunState)
 _settings_of = msgspec.json.Decoder(SettingsOf)
+_ask_session = msgspec.json.Decoder(AskSession)
 _child = msgspec.json.Decoder(ChildProcess)
 
 
@@ -105,6 +107,7 @@ class Operations:
             "store.reserveEffect": self._reserve,
             "store.settleEffect": self._settle,
             "store.publishUpdate": self._update,
+            "interaction.request": self._ask_session,
             "process.register": self._process,
             "process.unregister": self._process,
         }
@@ -325,6 +328,30 @@ class Operations:
             return Answer(revision=revision)
 
         return publish, None
+
+    def _ask_session(self, message: RunnerMessage) -> Operation:
+        wish = payload(_ask_session, message)
+        _require_attempt(message, wish.attempt_id)
+        contract = _whole(self._transfers.given(wish.contract))
+
+        def ask(transaction: Transaction) -> Answer:
+            connection = transaction.sql()
+            run = self._at(transaction, message)
+            mutation.check_lease(connection, self._claim, transaction.now)
+            transitions.ask_session(
+                connection, run, self._claim, wish.attempt_id, wish.detail, contract, transaction.now
+            )
+            transaction.changed.add(self._run_id)
+            return Answer(revision=run.revision)
+
+        return ask, self._asked
+
+    def _asked(self) -> None:
+        progress = self._progress
+        progress.active = None
+        progress.boundaries += 1
+        progress.ended = True
+        self._server.run_ended(self._run_id)
 
     def _at(self, transaction: Transaction, message: RunnerMessage) -> runs.RunRow:
         run = runs.read(transaction.sql(), self._run_id)

@@ -36,6 +36,7 @@ from .options import Options
 from .processes import ProcessRegistry
 from .ready_queue import ReadyQueue
 from .reconciling import Reconciling
+from .sessions import Sessions
 from .subscriptions import Subscriptions
 from .upkeep import Upkeep
 from .workflow_runner_supervisor import WorkflowRunnerSupervisor
@@ -81,6 +82,7 @@ class WorkflowServer:
         self.subscriptions = Subscriptions(self.view, self.clock)
         self.reconciling = Reconciling(self)
         self.child_runs = ChildRuns(self)
+        self.sessions = Sessions(self)
         self._verified: set[str] = set()
         self._switch_interval: float | None = None
 
@@ -131,9 +133,10 @@ class WorkflowServer:
         self.serving.set()
         self._ready.load(self.database.connection)
         self.reconciling.load()
-        self._spawn_task(self._schedule())
-        self._spawn_task(self.reconciling.run())
-        self._spawn_task(Upkeep(self).run())
+        self.sessions.load()
+        self.spawn_task(self._schedule())
+        self.spawn_task(self.reconciling.run())
+        self.spawn_task(Upkeep(self).run())
 
     async def _own(self) -> None:
         """Start a nursery, open the file under its locks, and become the owner; all of it or nothing."""
@@ -164,6 +167,7 @@ class WorkflowServer:
         self.farewell = farewell
         self._wake.set()
         self.reconciling.wake()
+        self.sessions.changed()
         self.listener.close_door()
         for supervisor in list(self.supervisors.values()):
             if supervisor is not None:
@@ -209,13 +213,14 @@ class WorkflowServer:
     def request_stop(self) -> None:
         """Stop, soon: for callers on the loop that cannot wait."""
         if not self._stopping:
-            self._spawn_task(self.stop())
+            self.spawn_task(self.stop())
 
     async def wait_stopped(self) -> None:
         """Wait until `stop` is through."""
         await self._stopped.wait()
 
-    def _spawn_task(self, coroutine: Any) -> asyncio.Task[Any]:
+    def spawn_task(self, coroutine: Any) -> asyncio.Task[Any]:
+        """Have something done that ends with this server."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
@@ -240,7 +245,7 @@ class WorkflowServer:
         self.committer.hold()
         if not self._stopping and not self._replacing:
             self._replacing = True
-            self._spawn_task(self._replace_nursery())
+            self.spawn_task(self._replace_nursery())
 
     async def _replace_nursery(self) -> None:
         delay = 0.05
@@ -266,7 +271,7 @@ class WorkflowServer:
                 if supervisor is not None:
                     supervisor.kill("claimLost")
             self.reconciling.kill("claimLost")
-            self._spawn_task(self.stop("lost"))
+            self.spawn_task(self.stop("lost"))
 
     # -- scheduling ---------------------------------------------------------------------------------------------------
 
@@ -309,7 +314,7 @@ class WorkflowServer:
                 return
             supervisor = WorkflowRunnerSupervisor(self, launch)
             self.supervisors[run_id] = supervisor
-            self._spawn_task(supervisor.run())
+            self.spawn_task(supervisor.run())
 
         self.committer.submit_with(lambda transaction: self._claim(transaction, run_id), done)
 
@@ -401,15 +406,17 @@ class WorkflowServer:
                 self.wake(run_id)
         self.subscriptions.changed(run_ids)
         self.child_runs.changed(run_ids)
+        self.sessions.changed()
 
     def view(self, run_id: str) -> dict[str, Any] | None:
         """The live view of a run, or None where there is no such run."""
-        return live_view(self.database.connection, run_id, self.clock.now())
+        return live_view(self.database.connection, run_id, self.clock.now(), has_agent=self.sessions.has_agent)
 
     def run_list(self, limit: int, project: str | None) -> list[dict[str, Any]]:
         """The newest runs as rows of a list, of the project in a folder or of the whole file."""
         project_id = None if project is None else identities.project_id(project)
-        return run_list(self.database.connection, limit, project_id, self.clock.now())
+        now = self.clock.now()
+        return run_list(self.database.connection, limit, project_id, now, has_agent=self.sessions.has_agent)
 
     # -- what it tells of itself --------------------------------------------------------------------------------------
 

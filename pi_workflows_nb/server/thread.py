@@ -7,6 +7,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -94,6 +95,8 @@ class ServerThread:
                 if self._ended.is_set():
                     future.cancel()
                     raise ServerStoppedError("the server stopped before it answered") from None
+            except CancelledError:
+                raise ServerStoppedError("the server stopped before it answered") from None
 
     def post(self, work: Callable[[WorkflowServer], None]) -> None:
         """Have something done on the server's loop, soon; nothing happens when it has stopped."""

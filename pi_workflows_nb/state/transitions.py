@@ -10,9 +10,9 @@ they mean, and what leads out of them:
     running   running   held   executing                             end, park*, pause, cancel
     running   parked    -      stopped at a durable boundary         claim_for_execution, pause, resume, cancel
     waiting   parked    (-)    a person, an event or a session       answer, expire_event, resume_after_effect,
-                               is needed; held while a submission    claim_for_validation, hold_for_control,
-                               to it is validated, or it is          begin_interaction_timeout, pause, resume, cancel
-                               controlled; who acts on it fences
+                               is needed; held while a submission    submit, accept, reject, end_turn,
+                               to it is validated, or it is          claim_for_validation, hold_for_control,
+                               controlled; who acts on it fences     begin_interaction_timeout, pause, resume, cancel
                                the holder, a claim waits for it
     waiting   done      -      answered: a continuation goes on      -
     completed done      -      over                                  restart
@@ -57,11 +57,14 @@ from .transitions_parking import (
     resume_after_effect,
 )
 from .transitions_record import SYSTEM, event
+from .transitions_sessions import accept, ask_session, end_turn, hold_for, lose_turns, reject, submit
 from .transitions_waits import begin_interaction_timeout, expire_event
 
 __all__ = [
     "RUN_LEASE_MS",
+    "accept",
     "answer",
+    "ask_session",
     "begin_interaction_timeout",
     "cancel",
     "cancel_interrupted",
@@ -71,9 +74,12 @@ __all__ = [
     "claim_next",
     "claimable",
     "end",
+    "end_turn",
     "expire_event",
     "finish",
+    "hold_for",
     "hold_for_control",
+    "lose_turns",
     "make_due",
     "mark_running",
     "park",
@@ -83,12 +89,14 @@ __all__ = [
     "pause",
     "record_engine_event",
     "record_update",
+    "reject",
     "release",
     "require",
     "restart",
     "restart_refused",
     "resume",
     "resume_after_effect",
+    "submit",
 ]
 
 

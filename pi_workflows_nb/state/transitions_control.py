@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from . import mutation, places, runs, waits
+from . import interactive_requests, mutation, places, runs, waits
 from .controls import require
 from .runs import RunRow
 from .transitions_claims import claim_for_control
@@ -35,6 +35,9 @@ def pause(connection: sqlite3.Connection, run_id: str, now: int, actor: str) -> 
         interrupt_attempts(connection, run, now)
     mutation.clear_lease(connection, run.resource_id)
     cancel_messages(connection, run, ("step",), now)
+    asked = _asked(connection, run)
+    if asked is not None:
+        interactive_requests.reject_validating(connection, asked, "the run was paused", now)
     set_queue(connection, run, "parked", now, code=run.error_code)
     event(connection, run, "run.paused", {"status": "parked"}, now, actor=("control", actor))
     places.pass_on(connection, run.session_id, now)
@@ -67,7 +70,16 @@ def resume(connection: sqlite3.Connection, run_id: str, now: int, actor: str) ->
     errors = None if run.status == "waiting" else 0
     set_queue(connection, run, queue_status, now, available_at=due_at, code=code, errors=errors)
     event(connection, run, "run.resumed", {"status": status}, now, actor=("control", actor))
+    asked = _asked(connection, run)
+    if asked is not None:
+        interactive_requests.ask_again(connection, asked, "resumed", now)
     return run
+
+
+def _asked(connection: sqlite3.Connection, run: RunRow) -> str | None:
+    """The request that a run waits for."""
+    wait = waits.open_wait(connection, run)
+    return None if wait is None else interactive_requests.pending_of(connection, wait.attempt_id)
 
 
 def cancel(

@@ -133,7 +133,7 @@ def close_wait(
         "payload": {"nodeType": wait.node_type},
         "scope": "node",
     }
-    kind = "node_finished" if status == "completed" else "node_timed_out"
+    kind = {"completed": "node_finished", "failed": "node_failed"}.get(status, "node_timed_out")
     event(connection, run, kind, payload, now, actor=SYSTEM)
     return index
 

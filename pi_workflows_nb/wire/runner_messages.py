@@ -255,6 +255,14 @@ class Update(Record, frozen=True):
     type: str
 
 
+class AskSession(Record, frozen=True):
+    """Put the attempt under way to the run's session, and park until it was answered. `detail` is the node."""
+
+    attempt_id: Id
+    contract: Value
+    detail: str
+
+
 class ContentRead(Record, frozen=True):
     """Ask for up to 512 KiB of a blob from `offset`; the answer's result is `{"base64": text}`."""
 

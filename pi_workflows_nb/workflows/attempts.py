@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pi_workflows_nb.workflows.shell_updates import LineReader, ShellUpdates
 
 
+CONTRACT: Final = "pi-workflows.interaction-contract.v1"
+
+
 class Attempt:
     """One execution of one node, and how far it came.
 
@@ -115,11 +118,7 @@ class Attempt:
         from pi_workflows_nb.workflows.inputs import accept_value
 
         node, context = cast("Agent", self.node), self.context
-        prompt = self.callbacks.invoke(cast("Callback", node.fn), context)
-        if not isinstance(prompt, str):
-            raise WorkflowDefinitionError(
-                f"node {context.node_id!r}: its function must return the prompt, a text, not {type(prompt).__name__}"
-            )
+        prompt = self._prompt()
         if self.executor is None:
             raise SessionRequiredError(
                 f"node {context.node_id!r} asks an agent, and this run has none: start it with agent=, a function that "
@@ -127,12 +126,38 @@ class Attempt:
             )
         if context.cancelled.is_set():
             raise TimeoutError("the time was over before the agent was asked")
-        choices = list(node.choices) if isinstance(node, Decision) else None
         request = AgentRequest(
-            prompt, node.expected_output, choices, context.node_id, context.attempt_number, context.input
+            prompt, node.expected_output, self._choices(), context.node_id, context.attempt_number, context.input
         )
         answer = self.callbacks.invoke(getattr(self.executor, "run", self.executor), request)
         return to_canonical(accept_value(node, answer))
+
+    def contract(self) -> bytes:
+        """What a session is asked in place of an executor: who asks, the prompt, and what an answer looks like."""
+        node, context = cast("Agent", self.node), self.context
+        return to_canonical(
+            {
+                "attemptId": context.attempt_id,
+                "attemptNumber": context.attempt_number,
+                "choices": self._choices(),
+                "expectedOutput": node.expected_output,
+                "nodeId": context.node_id,
+                "prompt": self._prompt(),
+                "schema": CONTRACT,
+            }
+        )
+
+    def _choices(self) -> list[str] | None:
+        return list(self.node.choices) if isinstance(self.node, Decision) else None
+
+    def _prompt(self) -> str:
+        prompt = self.callbacks.invoke(cast("Callback", self.node.fn), self.context)
+        if not isinstance(prompt, str):
+            raise WorkflowDefinitionError(
+                f"node {self.context.node_id!r}: its function must return the prompt, a text, not"
+                f" {type(prompt).__name__}"
+            )
+        return prompt
 
     def _checkpoint(self) -> bytes:
         node = cast("Checkpoint", self.node)

@@ -27,7 +27,7 @@ from pi_workflows_nb.workflows.compiled import Compiled, compile_workflow
 from pi_workflows_nb.workflows.context import Context
 from pi_workflows_nb.workflows.history import History, StepRecord, StoredValue, stored
 from pi_workflows_nb.workflows.local_store import LocalStore
-from pi_workflows_nb.workflows.nodes import Action, Node, SettingsRoute
+from pi_workflows_nb.workflows.nodes import Action, Agent, Node, SettingsRoute
 from pi_workflows_nb.workflows.passing import Passing
 from pi_workflows_nb.workflows.results import RunResult
 from pi_workflows_nb.workflows.routing import next_node
@@ -300,9 +300,29 @@ class _Walk:
         if ending is None and isinstance(node, Sleep):
             return self._sleep(current, node, before)
         self._start(current, before)
+        if ending is None and isinstance(node, Agent) and self._executor is None and self._store.asks_session:
+            return self._ask_session(current)
         if ending is None:
             ending = self._perform(current)
         return self._conclude(current, ending)
+
+    def _ask_session(self, current: _Current) -> tuple[NodeFinished | None, _Next | RunEnd]:
+        """Ask for the prompt here, and leave the attempt open for whoever answers it in the run's session."""
+        self._store.settle()
+        attempt = self._attempt(current)
+        asked = self.callbacks.call(attempt.contract, attempt.deadline)
+        if asked.error is not None or asked.stopping is not None:
+            return self._conclude(current, _ending(current, asked))
+        self._current = None
+        attempt_id = current.context.attempt_id
+        return None, RunEnd("waiting", detail=current.step.node_id, request=asked.value, attempt_id=attempt_id)
+
+    def _attempt(self, current: _Current) -> Attempt:
+        seconds = current.seconds
+        deadline = None if seconds is None else self.callbacks.time.now() + seconds
+        current.attempt = attempt = Attempt(current.node, current.context, self.callbacks, self._executor, deadline)
+        self.callbacks.about = current.context.attempt_id
+        return attempt
 
     def _open(
         self, current: _Current, before: NodeFinished | None, end: RunEnd
@@ -364,17 +384,10 @@ class _Walk:
         return started
 
     def _perform(self, current: _Current) -> _Ending:
-        node, seconds = current.node, current.seconds
+        node = current.node
         if node.type != "compute":
             self._store.settle()
-        current.attempt = attempt = Attempt(
-            node,
-            current.context,
-            self.callbacks,
-            self._executor,
-            None if seconds is None else self.callbacks.time.now() + seconds,
-        )
-        self.callbacks.about = current.context.attempt_id
+        attempt = self._attempt(current)
         if isinstance(node, Action):
             return self._act(current, attempt, node)
         return _ending(current, self.callbacks.call(attempt.program(), attempt.deadline))

@@ -57,6 +57,7 @@ class LocalStore:
     """
 
     parks = False
+    asks_session = False
 
     def __init__(self) -> None:
         self.transitions: list[ProposedTransition] = []

@@ -89,7 +89,8 @@ class RunEnd:
     """The end of the run, its wait for an answer (`waiting`; `detail` is the node), or for a moment (`sleeping`).
 
     A sleep is over at `due_at`, in milliseconds since the epoch, or, as a wait for an event may be, after `pause_ms`.
-    An attempt that has started stays open in both.
+    An attempt that has started stays open in both. `request` is what a session is asked for that attempt
+    (`attempt_id`), as canonical JSON.
     """
 
     status: EndStatus
@@ -98,6 +99,8 @@ class RunEnd:
     detail: str | None = None
     due_at: int | None = None
     pause_ms: int | None = None
+    request: bytes | None = None
+    attempt_id: str | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -148,10 +151,12 @@ class ExecutionStore(Protocol):
 
     The engine calls one method at a time, whichever of its threads it is on. Every method raises `StoppedByServer` when
     the run is no longer this process's to change. `parks` tells whether a run that has to wait for a moment can leave
-    this process and go on in another; where it cannot, the engine waits in place.
+    this process and go on in another; where it cannot, the engine waits in place. `asks_session` tells whether an agent
+    node that no executor answers can be put to a session.
     """
 
     parks: bool
+    asks_session: bool
 
     def initialize(self) -> RunState:
         """Begin a run (or a continuation, whose steps are its parent's)."""

@@ -10,7 +10,9 @@ from tests.client.test_commands import ALL, NOT_YET, digests
 from tests.hostile.surroundings import until
 
 LOOKS = {"run.status", "run.list", "server.status", "resourceManager.list", "resourceManager.get"}
+LOOKS |= {"session.attach", "session.wait"}
 OURS = {"run.restart", "checkpoint.signal", "effect.confirm", "effect.retry", "resourceManager.rebuildQueue"}
+OURS |= {"workflowMessage.take"}
 OPEN = pw.allow_settings_path("", read=["human"], add=["human"], replace=["human"], remove=["human"])
 LARGE = "x" * 2_000_000
 SAID_OF_THE_ANSWER = {"adopted", "note"}
@@ -94,6 +96,19 @@ def follow_ups(server):
     run.remove_follow_up(run.queue_follow_up("taken back"))
 
 
+def sessions(server):
+    wf = pw.Workflow("wonders", start_at="which")
+    wf.agent(lambda ctx: "which?", name="which")
+    run = server.run(wf)
+    until(lambda: len(server.inbox()) == 1)
+    server.inbox()["which"].answer(LARGE)
+    assert run.wait(timeout=60).output == LARGE
+    server.session.agent(lambda request: "this")
+    assert server.run(wf).wait(timeout=60).output == "this"
+    until(lambda: list(server.turns().state) == ["ended"])
+    server.session.agent(None)
+
+
 def resources(server):
     manager = pw.ResourceManager("box")
 
@@ -114,6 +129,7 @@ def test_replayed_requests_change_nothing(tmp_path, placement, asked):
     controls(server, tmp_path / "gate")
     effects(server)
     follow_ups(server)
+    sessions(server)
     resources(server)
     assert {how[0] for how, _, _ in asked} == (set(ALL) | OURS) - LOOKS - set(NOT_YET)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -19,7 +20,7 @@ from typing import Any, Final, TypeVar
 import pi_workflows_nb as pw
 from pi_workflows_nb.state.database import open_read_only
 from pi_workflows_nb.state.verify import verify
-from pi_workflows_nb.wire.errors import ServerStoppedError
+from pi_workflows_nb.wire.errors import ServerStoppedError, StaleClaimError
 from tests.trials.family import MARK, Family
 from tests.trials.trial import environment
 
@@ -109,6 +110,33 @@ class Play:
             return link.ask(operation, payload or {}, run_id=run_id, key=key, client_id="player").receipt
 
         return self.again(act)
+
+    def turn(self, value: Any) -> None:
+        """Speak for the session: take its next message, submit a value unless it is None, and end the turn."""
+        limit = time.monotonic() + PATIENCE_SECONDS
+        while (taken := self._take(f"take:{uuid.uuid4().hex}")) is None:
+            assert time.monotonic() < limit, "nothing is asked"
+            time.sleep(0.005)
+        if value is not None:
+            submitted = {"requestId": taken["requestId"], "turnId": taken["turnId"], "value": {"inline": value}}
+            with contextlib.suppress(pw.WorkflowInputError):
+                self.ask("interaction.submit", None, submitted)
+        self.ask("workflowTurn.report", None, {"stopReason": "completed", "turnId": taken["turnId"]})
+
+    def _take(self, key: str) -> dict[str, Any] | None:
+        def take(server: Any) -> Any:
+            link, session = server._link, server.session.id
+            open_turns = link.reader.rows("SELECT workflow_turn_id FROM workflow_turns WHERE state = 'started'")
+            kept = {"openTurns": [turn_id for (turn_id,) in open_turns], "session": session}
+            epoch = link.ask("session.attach", kept).receipt["coordinator"]
+            asked = {"coordinator": epoch, "session": session}
+            try:
+                return link.ask("workflowMessage.take", asked, key=key, client_id="player").receipt["message"]
+            except StaleClaimError:
+                raise ServerStoppedError("another server by now") from None
+
+        taken: dict[str, Any] | None = self.again(take)
+        return taken
 
     def view(self, run_id: str) -> dict[str, Any]:
         """The live view of a run."""

@@ -437,3 +437,39 @@ def _left_with_another_key(play: Play) -> None:
 source_changed.before = _left_with_another_key  # type: ignore[attr-defined]
 
 scenario(reconciled)
+
+
+@scenario
+def asked(play: Play) -> None:
+    """A node that asks its session: a turn without an answer, one that is refused, a pause, and one that will do."""
+    wf = pw.Workflow("asked", start_at="who")
+
+    def whole(value):
+        if type(value) is not int:
+            raise ValueError("give a whole number")
+        return 2 * value
+
+    wf.agent(lambda ctx: "how many?", name="who", validate=whole)
+    wf.compute(lambda ctx: ctx.outputs["who"], name="after")
+    wf.edge("who", "after")
+    run_id = play.run(wf)
+    play.until(run_id, "waiting")
+    play.turn(None)
+    play.turn("many")
+    play.ask("run.pause", run_id)
+    play.until(run_id, "paused")
+    play.ask("run.resume", run_id)
+    play.turn(21)
+    play.until(run_id, "completed")
+
+
+@scenario
+def asked_in_vain(play: Play) -> None:
+    """A node that asks its session, and fails with its third turn without an answer."""
+    wf = pw.Workflow("asked-in-vain", start_at="who")
+    wf.agent(lambda ctx: "how many?", name="who")
+    run_id = play.run(wf)
+    play.until(run_id, "waiting")
+    for _ in range(3):
+        play.turn(None)
+    play.until(run_id, "failed")

@@ -83,13 +83,13 @@ def test_interactive_runs_of_a_session_take_turns(server, tmp_path, rows):
 def test_a_session_is_named_and_stays_itself(server, tmp_path):
     from pi_workflows_nb.notebook.origin_session import origin_session
 
-    assert server.session == origin_session(server.project)
-    assert origin_session(server.project, "mine") != server.session
+    assert server.session.id == origin_session(server.project)
+    assert origin_session(server.project, "mine") != server.session.id
     assert origin_session(tmp_path, "mine") != origin_session(server.project, "mine")
 
 
-def test_an_interactive_run_that_asks_an_agent_is_refused_for_now(server):
+def test_a_headless_run_that_asks_a_session_is_refused(server):
     wf = pw.Workflow("asks", start_at="who")
     wf.agent(lambda ctx: "who?", name="who")
     with pytest.raises(pw.SessionRequiredError):
-        server.run(wf, mode="interactive")
+        server.run(wf, mode="headless")

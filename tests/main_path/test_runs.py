@@ -139,7 +139,7 @@ def test_a_callable_answers_agent_and_decision_nodes(server):
 
     wf.decision_edge("classify", {"bug": "bug", "question": "question"})
     with pytest.raises(pw.SessionRequiredError):
-        server.run(wf, "it crashes")
+        server.run(wf, "it crashes", mode="headless")
 
     def agent(request):
         return "bug" if "crash" in request.prompt else "question" if request.choices else {"said": request.prompt}

@@ -288,7 +288,7 @@ def test_an_agent_answers_from_the_runners_process(server):
 
     wf.decision_edge("choose", {"bug": "bug", "question": "question"})
     with pytest.raises(SessionRequiredError, match="agent="):
-        server.run(wf)
+        server.run(wf, mode="headless")
     run = server.run(wf, agent=lambda request: "question").wait(timeout=30)
     assert run.output == "answered"
 

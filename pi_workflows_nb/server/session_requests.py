@@ -1,0 +1,151 @@
+"""What a session asks of the server: to speak for it, its next message, the end of a turn, an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ..state import blobs, interactive_requests, places, transitions, workflow_messages
+from ..state.interactive_requests import Submission
+from ..state.mutation import Claim
+from ..wire import identities
+from ..wire.client_messages import Request
+from ..wire.errors import ConflictError, ProtocolError, ServerStoppedError, WorkflowInputError
+from .committer import Transaction
+from .contents import Transfers
+from .receipts import Receipt
+
+if TYPE_CHECKING:
+    from .server import WorkflowServer
+
+MOST_WAIT_SECONDS: Final = 10.0
+
+
+class SessionRequests:
+    """The operations; `command` does one as a transaction with its receipt, `earlier` tells whether it has one."""
+
+    def __init__(
+        self,
+        server: WorkflowServer,
+        transfers: Transfers,
+        command: Callable[[Request, bytes, Callable[[Transaction], Receipt]], Awaitable[Receipt]],
+        fingerprint: Callable[[Request], bytes],
+        earlier: Callable[[Request], bool],
+    ) -> None:
+        self._server = server
+        self._transfers = transfers
+        self._command = command
+        self._fingerprint = fingerprint
+        self._earlier = earlier
+        self.operations: dict[str, Callable[[Request], Awaitable[Receipt]]] = {
+            "interaction.submit": self._submit,
+            "session.attach": self._attach,
+            "session.wait": self._wait,
+            "workflowMessage.take": self._take,
+            "workflowTurn.report": self._report,
+        }
+
+    async def _attach(self, request: Request) -> Receipt:
+        session_id = _session(request)
+        kept = {str(turn_id) for turn_id in request.payload.get("openTurns") or ()}
+
+        def lose(transaction: Transaction) -> None:
+            lost = transitions.lose_turns(transaction.sql(), session_id, kept, transaction.now)
+            transaction.changed |= lost
+
+        epoch = self._server.sessions.attach(session_id)
+        await self._server.committer.submit(lose)
+        return Receipt({"coordinator": epoch})
+
+    async def _wait(self, request: Request) -> Receipt:
+        seconds = min(float(request.payload.get("seconds") or 0), MOST_WAIT_SECONDS)
+        found = await self._server.sessions.wait(_session(request), request.payload["coordinator"], seconds)
+        return Receipt({"pending": found})
+
+    async def _take(self, request: Request) -> Receipt:
+        session_id, epoch = _session(request), request.payload["coordinator"]
+
+        def take(transaction: Transaction) -> Receipt:
+            self._server.sessions.require(session_id, epoch)
+            connection, now = transaction.sql(), transaction.now
+            message = workflow_messages.next_of(connection, session_id)
+            if message is None:
+                return Receipt({"message": None})
+            turn_id = workflow_messages.take(connection, message, session_id, f"entry-{identities.new_id()}", now)
+            transaction.changed.add(message.run_id)
+            taken = {
+                "messageId": message.message_id,
+                "requestId": message.source_id,
+                "runId": message.run_id,
+                "turnId": turn_id,
+            }
+            return Receipt({"message": taken}, message.run_id)
+
+        return await self._command(request, self._fingerprint(request), take)
+
+    async def _report(self, request: Request) -> Receipt:
+        turn_id, reason = str(request.payload["turnId"]), str(request.payload["stopReason"])
+
+        def end(transaction: Transaction) -> Receipt:
+            run_id = transitions.end_turn(transaction.sql(), turn_id, reason, transaction.now)
+            transaction.changed.add(run_id)
+            return Receipt({"turnId": turn_id}, run_id)
+
+        given = await self._command(request, self._fingerprint(request), end)
+        if given.run_id is not None:
+            self._server.wake(given.run_id)
+        return given
+
+    async def _submit(self, request: Request) -> Receipt:
+        payload, server = request.payload, self._server
+        request_id, turn_id = str(payload["requestId"]), payload.get("turnId")
+        if not (turn_id is None or isinstance(turn_id, str)):
+            raise ProtocolError("the id of a turn is a text")
+        value = b"" if self._earlier(request) else self._transfers.given_in_payload(payload["value"])
+        key = request.idempotency_key
+        claims: list[Claim] = []
+
+        def submit(transaction: Transaction) -> Receipt:
+            connection = transaction.sql()
+            run_id = interactive_requests.read(connection, request_id).run_id
+            known = interactive_requests.submission_under(connection, request_id, key)
+            if known is not None:
+                if known.payload != blobs.digest_of(value):
+                    raise ConflictError(f"another answer to request {request_id} was given under the same key")
+                return Receipt({"submissionId": known.submission_id}, run_id, adopted=True)
+            claims.clear()  # of a transaction that is done again
+            submission_id, claim = transitions.submit(
+                connection, request_id, key, value, server.ownership.server_id, transaction.now, turn_id
+            )
+            claims.append(claim)
+            transaction.changed.add(run_id)
+            return Receipt({"submissionId": submission_id}, run_id)
+
+        given = await self._command(request, self._fingerprint(request), submit)
+        self._transfers.drop(payload["value"])
+        stored = self._stored(given)
+        if stored.outcome == "validating":
+            looking = server.sessions.look_at(stored.submission_id, claims[0] if claims else None)
+            try:
+                await asyncio.shield(looking)
+            except asyncio.CancelledError:
+                if not looking.cancelled():
+                    raise
+                raise ServerStoppedError(
+                    "the server stopped while it looked at the answer; the next one does"
+                ) from None
+            stored = self._stored(given)
+        if stored.outcome == "rejected":
+            raise WorkflowInputError(interactive_requests.refusal(server.database.connection, stored))
+        return given
+
+    def _stored(self, given: Receipt) -> Submission:
+        return interactive_requests.submission(self._server.database.connection, given.receipt["submissionId"])
+
+
+def _session(request: Request) -> str:
+    session_id: Any = request.payload["session"]
+    if not isinstance(session_id, str) or not session_id or session_id.startswith(places.HEADLESS):
+        raise ProtocolError(f"{request.operation} needs the id of a session")
+    return session_id
