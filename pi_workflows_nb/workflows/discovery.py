@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from pi_workflows_nb.wire.errors import NotFoundError, SourceError
+from pi_workflows_nb.workflows import builtins
 
 SUFFIX: Final = ".workflow.py"
 BUILTIN_PREFIX: Final = "builtin:"
@@ -35,7 +36,7 @@ class Kind:
     builtins: Mapping[str, str]
 
 
-WORKFLOWS: Final = Kind("workflow", "workflows", SUFFIX, "workflows", {})
+WORKFLOWS: Final = Kind("workflow", "workflows", SUFFIX, "workflows", builtins.texts())
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def _not_found(wanted: str, known: list[str], project: Path, home: Path | None, 
     said = f"there is no {kind.word} {wanted!r}"
     if near:
         return f"{said}; did you mean {near[0]!r}?"
-    there = f"there are {', '.join(repr(name) for name in known)}" if known else "there is none yet"
+    there = f"there are {', '.join(repr(name) for name in known)}"
     return (
         f"{said}; {there}. {kind.plural.capitalize()} are %%{kind.word.replace(' ', '_')} cells,"
         f" files *{kind.suffix} in {own} and {shared}, and paths of files"

@@ -57,7 +57,7 @@ def test_own_folder_by_default(project, monkeypatch, tmp_path):
     folder = tmp_path / ".pi" / "agent" / "workflows"
     folder.mkdir(parents=True)
     (folder / "x.workflow.py").write_text("x")
-    assert available(project) == ["x"]
+    assert available(project) == ["monitor", "plain-summary", "x"]
 
 
 def test_paths(project, home, monkeypatch):
@@ -75,14 +75,14 @@ def test_paths(project, home, monkeypatch):
 
 
 def test_what_is_there_is_listed(project, home):
-    with pytest.raises(NotFoundError, match=r"there is no workflow 'x'; there is none yet\. Workflows are %%workflow"):
+    with pytest.raises(NotFoundError, match=r"workflow 'x'; there are 'monitor', 'plain-summary'\. Workflows are %%w"):
         find("x", project, home=home)
     (project / ".pi" / "workflows" / "triage.workflow.py").write_text("")
     (project / ".pi" / "workflows" / "note.txt").write_text("")
-    assert available(project, {"b": ""}, home=home) == ["b", "triage"]
+    assert available(project, {"b": ""}, home=home) == ["b", "monitor", "plain-summary", "triage"]
     with pytest.raises(NotFoundError, match=r"no workflow 'triagee'; did you mean 'triage'\?"):
         find("triagee", project, home=home)
-    with pytest.raises(NotFoundError, match=r"there are 'b', 'triage'\. Workflows are"):
+    with pytest.raises(NotFoundError, match=r"there are 'b', 'monitor', 'plain-summary', 'triage'\. Workflows are"):
         find("zzz", project, {"b": ""}, home=home)
 
 
