@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .wire.errors import WaitTimeout as WaitTimeout
     from .wire.errors import WorkflowDefinitionError as WorkflowDefinitionError
     from .wire.errors import WorkflowInputError as WorkflowInputError
+    from .workflows.command_batch import run_command_batch as run_command_batch
     from .workflows.composition import exit as exit  # noqa: A004 - it reads as what it is, `pw.exit`
     from .workflows.composition import include as include
     from .workflows.context import Context as Context
@@ -115,6 +116,7 @@ _ROOMS = {
         "WorkflowDefinitionError",
         "WorkflowInputError",
     ),
+    "workflows.command_batch": ("run_command_batch",),
     "workflows.composition": ("exit", "include"),
     "workflows.context": ("Context", "rejected"),
     "workflows.definition": ("Workflow", "define_workflow"),
