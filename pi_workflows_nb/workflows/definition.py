@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from pi_workflows_nb.wire.errors import WorkflowDefinitionError
 from pi_workflows_nb.workflows import composition
@@ -20,7 +20,7 @@ from pi_workflows_nb.workflows import waiting_nodes as waiting
 from pi_workflows_nb.workflows.composition import Exit, Include
 from pi_workflows_nb.workflows.edges import Edge
 from pi_workflows_nb.workflows.effects import Effect
-from pi_workflows_nb.workflows.nodes import DEFAULT_TIMEOUT, Callback, Node, Timeout, check_name
+from pi_workflows_nb.workflows.nodes import DEFAULT_TIMEOUT, Callback, Node, Parse, Prompt, Timeout, check_name
 from pi_workflows_nb.workflows.retries import Retry
 
 if TYPE_CHECKING:
@@ -35,10 +35,17 @@ if TYPE_CHECKING:
 DEFAULT_MAX_STEPS: Final = 100
 RESERVED_NAMES: Final = frozenset({"answer", "cancel", "list", "pause", "resume", "status"})
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callback)
+P = TypeVar("P", bound=Prompt)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    N = TypeVarWithDefault("N", bound=str, default=Any)
+else:
+    N = TypeVar("N", bound=str)
 
 
-class Workflow:
+class Workflow(Generic[N]):
     """A graph of nodes.
 
     Takes the name; `start_at`, the first node; `nodes` (a dict from name to a node of `agent`, `decision`, `compute`,
@@ -53,6 +60,8 @@ class Workflow:
     node takes the name of the function unless `name` is given, and a node or edge of the same name is replaced.
     The decorated function stays what it was.
 
+    For type checkers it is generic over its places: a `Workflow[Literal["ask", "done"]]` has edges between those alone.
+
     Raises WorkflowDefinitionError for an argument that cannot be right.
     """
 
@@ -60,7 +69,7 @@ class Workflow:
         self,
         name: str,
         *,
-        start_at: str,
+        start_at: N,
         nodes: Mapping[str, Node] | None = None,
         edges: Iterable[Edge] = (),
         input: Any = None,
@@ -136,6 +145,10 @@ class Workflow:
 
         return run_here(self, input, agent, store, resume)
 
+    @overload
+    def edge(self, source: N, target: N) -> Edge: ...
+    @overload
+    def edge(self, source: N, *, switch: str, cases: Mapping[Any, N]) -> Edge: ...
     def edge(
         self,
         source: str,
@@ -150,16 +163,16 @@ class Workflow:
         """
         return self._join(edge_forms.edge(source, target, switch=switch, cases=cases))
 
-    def switch(self, source: str, path: str, cases: Mapping[Any, str]) -> Edge:
+    def switch(self, source: N, path: str, cases: Mapping[Any, N]) -> Edge:
         """Lead from `source` by the value at `path`; takes, gives and raises the same as `pw.switch`."""
         return self._join(edge_forms.switch(source, path, cases))
 
-    def decision_edge(self, source: str, cases: Mapping[str, str]) -> Edge:
+    def decision_edge(self, source: N, cases: Mapping[str, N]) -> Edge:
         """Lead from a decision by its choice; takes, gives and raises the same as `pw.decision_edge`."""
         return self._join(edge_forms.decision_edge(source, cases))
 
     @overload
-    def agent(self, fn: F, /) -> F: ...
+    def agent(self, fn: P, /) -> P: ...
     @overload
     def agent(
         self,
@@ -171,13 +184,13 @@ class Workflow:
         timeout: Timeout = DEFAULT_TIMEOUT,
         retries: Retry | None = None,
         status_detail: str | None = None,
-    ) -> Callable[[F], F]: ...
+    ) -> Callable[[P], P]: ...
     def agent(self, fn: Any = None, /, *, name: str | None = None, **given: Any) -> Any:
         """Decorate the function that gives an agent's prompt; takes `name` and the keywords of `pw.agent`."""
         return self._decorate(kinds.agent, fn, name, given)
 
     @overload
-    def decision(self, fn: F, /) -> F: ...
+    def decision(self, fn: P, /) -> P: ...
     @overload
     def decision(
         self,
@@ -190,7 +203,7 @@ class Workflow:
         timeout: Timeout = DEFAULT_TIMEOUT,
         retries: Retry | None = None,
         status_detail: str | None = None,
-    ) -> Callable[[F], F]: ...
+    ) -> Callable[[P], P]: ...
     def decision(self, fn: Any = None, /, *, name: str | None = None, choices: Any = (), **given: Any) -> Any:
         """Decorate the function that gives a decision's prompt; takes `name` and the keywords of `pw.decision`."""
         return self._decorate(kinds.decision, fn, name, {"choices": choices, **given})
@@ -252,7 +265,7 @@ class Workflow:
         *,
         name: str | None = None,
         effect: Effect,
-        parse: Callback | None = None,
+        parse: Parse | None = None,
         updates: ShellUpdates | None = None,
         timeout: Timeout = DEFAULT_TIMEOUT,
         retries: Retry | None = None,
@@ -266,7 +279,7 @@ class Workflow:
         exec: Mapping[str, Any] | Callback,
         *,
         effect: Effect,
-        parse: Callback | None = None,
+        parse: Parse | None = None,
         updates: ShellUpdates | None = None,
         timeout: Timeout = DEFAULT_TIMEOUT,
         retries: Retry | None = None,

@@ -9,20 +9,25 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pi_workflows_nb.wire.errors import WorkflowDefinitionError
 from pi_workflows_nb.workflows.effects import Effect
 from pi_workflows_nb.workflows.retries import Retry
 from pi_workflows_nb.workflows.shell_updates import ShellUpdates
 
+if TYPE_CHECKING:
+    from pi_workflows_nb.workflows.context import Context
+
 DEFAULT_TIMEOUT: Final = 900.0
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
-Callback = Callable[..., Any]
-Timeout = float | None | Callback
+Callback = Callable[["Context"], Any]
+Prompt = Callable[["Context"], str | Awaitable[str]]
+Parse = Callable[[dict[str, Any]], Any]
+Timeout = float | None | Callable[["Context"], float | Awaitable[float | None] | None]
 NodeType = Literal["agent", "compute", "action", "checkpoint"]
 
 
@@ -112,7 +117,7 @@ class Shell(Action):
     execution: ClassVar[Literal["function", "shell"]] = "shell"
 
     exec: Mapping[str, Any] | Callback
-    parse: Callback | None = None
+    parse: Parse | None = None
     updates: ShellUpdates | None = None
 
 
@@ -130,7 +135,7 @@ class Checkpoint(Node):
 
 
 def agent(
-    fn: Callback,
+    fn: Prompt,
     *,
     expected_output: str | None = None,
     validate: Any = None,
@@ -156,7 +161,7 @@ def agent(
 
 
 def decision(
-    fn: Callback,
+    fn: Prompt,
     *,
     choices: Iterable[str] | Mapping[str, str],
     field: str = "route",
@@ -242,7 +247,7 @@ def shell(
     exec: Mapping[str, Any] | Callback,
     *,
     effect: Effect | None = None,
-    parse: Callback | None = None,
+    parse: Parse | None = None,
     updates: ShellUpdates | None = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     retries: Retry | None = None,
@@ -337,7 +342,7 @@ def _label(kind: str, fn: object) -> str:
     return f"{kind} node {name!r}" if isinstance(name, str) and name != "<lambda>" else f"{kind} node"
 
 
-def check_callback(label: str, fn: object, *, gives: str, takes: str = "ctx") -> Callback:
+def check_callback(label: str, fn: object, *, gives: str, takes: str = "ctx") -> Any:
     """A function that a node calls with one argument; WorkflowDefinitionError for anything else."""
     if isinstance(fn, Node) or not callable(fn):
         raise WorkflowDefinitionError(
