@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import shutil
-from contextlib import suppress
-from datetime import timedelta
 from itertools import pairwise, product
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, precondition, rule
 
-from pi_workflows_nb.resource_managers.store import SqliteResourceManagerStore
 from pi_workflows_nb.state import blobs, resource_queue_order
-from pi_workflows_nb.state.database import Database
 from pi_workflows_nb.state.verify import verify
-from pi_workflows_nb.wire.errors import PiWorkflowsError
 from pi_workflows_nb.wire.resource_status import Condition, Status
+from tests.resource_managers.machines import (
+    StoreMachine,
+    picks,
+    projects,
+    slips,
+    try_machine,
+    with_and_without_reopening,
+)
 from tests.resource_managers.model import Model
 from tests.state.files import NOW
 
-PROJECTS = ("one", "two")
 MANAGERS = ("a", "b")
 KEYS = ("k", "é\n'\0😀")
-projects = st.sampled_from((0, 0, 0, 1))
 managers, keys = st.sampled_from(MANAGERS), st.sampled_from(KEYS)
 owners, leases = st.sampled_from(("x", "y")), st.sampled_from((30_000, 1000, 30_000, 1))
 wanted = st.sampled_from((("a", "b"), ("b", "a"), ("a",), ("b", "c"), ()))
 offsets = st.sampled_from((0, 0, -5000, -1, 1, 500, 5000))
-slips = st.sampled_from((0, 0, 0, 1))
 finalizers = st.sampled_from(((), (), ("f",), ("", "f"), ("f", "f"), ("g", "f")))
 errors = st.sampled_from((None, None, "bad", "worse \ud800"))
-picks = st.sampled_from((0, 0, 0, 0, 1, 1, 2, 3, 5, 9))
 states = st.sampled_from(("pending", "running", "waiting", "succeeded", "failed", "interrupted"))
 children = {"state": states, "run": st.sampled_from((None, "r1", "r2")), "attempt": st.sampled_from((None, 0, 3))}
 STATUSES = (
@@ -41,53 +38,17 @@ STATUSES = (
 )
 
 
-class Machine(RuleBasedStateMachine):
-    """Each project has a store of its own on a connection of its own."""
-
-    path = None
-    reopens = False
-
+class Machine(StoreMachine):
     def __init__(self):
         super().__init__()
-        self.path.with_name("state").unlink(missing_ok=True)
-        self.file = shutil.copy(self.path, self.path.with_name("state"))
-        self.now = NOW
         self.model = Model()
-        self.claims = []
         self.requests = ["none"]
-        self.stores = [self.open(project) for project in PROJECTS]
-
-    def open(self, project):
-        database = Database.open(self.file, self.now)
-        database.connection.execute("PRAGMA synchronous = OFF")
-        return SqliteResourceManagerStore(database, f"/{project}", clock=lambda: self.now)
-
-    def same(self, real, wanted, seen=lambda result: result, expected=lambda result: result):
-        """Both give the same, or fail for the same reason; gives what both gave."""
-        try:
-            should, failure = wanted(), None
-        except PiWorkflowsError as error:
-            should, failure = None, error
-        try:
-            did, raised = real(), None
-        except PiWorkflowsError as error:
-            did, raised = None, error
-        assert type(raised) is type(failure), (raised, failure, did)
-        if failure is not None:
-            assert getattr(raised, "reason", None) == getattr(failure, "reason", None)
-            return None, None
-        assert seen(did) == expected(should)
-        return did, should
 
     def same_resource(self, real, wanted):
         resource, life = self.same(real, wanted, shown, lambda life: life.shown())
         if resource is not None and not life.uid:
             life.uid = resource.uid
         assert resource is None or resource.uid == life.uid
-
-    def claim(self, pick):
-        """The claim made `pick` claims ago."""
-        return self.claims[-1 - pick % len(self.claims)]
 
     def target(self, holding, project, manager, key, stray):
         return (project, manager, key) if stray else holding.life.name
@@ -105,10 +66,6 @@ class Machine(RuleBasedStateMachine):
         self.put(1, "a", "k", 0, None)
         self.claim_next(0, ["a"], owner, 30_000, [])
         self.claim_next(1, ["a"], owner, 30_000, [])
-
-    @rule(jump=st.sampled_from((1, 1, 500, 2000, 6000, -1, 60_000, -3_600_000)))
-    def clock_jumps(self, jump):
-        self.now += jump
 
     @rule(
         project=projects, manager=managers, key=keys, spec=st.integers(0, 2), initial=st.sampled_from((None, {"p": 1}))
@@ -375,22 +332,9 @@ class Machine(RuleBasedStateMachine):
             assert shown(store.get_resource_by_uid(life.uid)) == life.shown()
             assert self.stores[1 - project].get_resource_by_uid(life.uid) is None
 
-    @rule(project=projects)
-    @precondition(lambda self: self.reopens)
-    def reopen(self, project):
-        self.stores[project]._database.close()
-        self.stores[project] = self.open(PROJECTS[project])
-
-    def teardown(self):
-        with suppress(FileNotFoundError):
-            for project, store in enumerate(self.stores):
-                self.compare_rows(project, store)
-                if project:
-                    assert verify(store._connection) == []
-                store._database.close()
-
     def compare_rows(self, project, store):
         connection = store._connection
+        assert verify(connection) == []
         queue = [
             (e.resource_manager, e.key, e.available_at, e.queue_version, e.consecutive_errors, e.claim_expires_at)
             for e in store.list_queue()
@@ -485,20 +429,7 @@ def events_of(connection, kind, key):
     return [(*row, blobs.read_json(connection, digest)) for *row, digest in rows]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("reopens", [False, True])
+@with_and_without_reopening
 def test_the_store_does_what_the_rules_say(tmp_path, long_form, reopens):
-    template = tmp_path / "template"
-    Database.open(template, NOW).close()
-    machine = type("Machine", (Machine,), {"path": template, "reopens": reopens})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=2_000 if long_form else 25,
-            stateful_step_count=50,
-            deadline=timedelta(seconds=60),
-            suppress_health_check=list(HealthCheck),
-            database=None,
-        ),
-    )
+    try_machine(Machine, tmp_path, reopens, long_form)
