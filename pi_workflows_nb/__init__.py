@@ -55,10 +55,16 @@ if TYPE_CHECKING:
     from .workflows.definition import define_workflow as define_workflow
     from .workflows.edges import decision_edge as decision_edge
     from .workflows.edges import edge as edge
+    from .workflows.edges import human_decision_edge as human_decision_edge
     from .workflows.edges import switch as switch
     from .workflows.effects import idempotent_effect as idempotent_effect
     from .workflows.effects import manual_effect as manual_effect
     from .workflows.engine import WorkflowEngine as WorkflowEngine
+    from .workflows.human_decisions import after as after
+    from .workflows.human_decisions import choice as choice
+    from .workflows.human_decisions import human_choices as human_choices
+    from .workflows.human_decisions import human_decision as human_decision
+    from .workflows.human_decisions import text_input as text_input
     from .workflows.local_store import LocalStore as LocalStore
     from .workflows.nodes import action as action
     from .workflows.nodes import agent as agent
@@ -120,9 +126,10 @@ _ROOMS = {
     "workflows.composition": ("exit", "include"),
     "workflows.context": ("Context", "rejected"),
     "workflows.definition": ("Workflow", "define_workflow"),
-    "workflows.edges": ("decision_edge", "edge", "switch"),
+    "workflows.edges": ("decision_edge", "edge", "human_decision_edge", "switch"),
     "workflows.effects": ("idempotent_effect", "manual_effect"),
     "workflows.engine": ("WorkflowEngine",),
+    "workflows.human_decisions": ("after", "choice", "human_choices", "human_decision", "text_input"),
     "workflows.local_store": ("LocalStore",),
     "workflows.waiting_nodes": ("sleep", "wait_event"),
     "workflows.nodes": ("action", "agent", "checkpoint", "compute", "decision", "settings_route", "shell"),

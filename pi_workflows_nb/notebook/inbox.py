@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 from pi_workflows_nb.state import blobs
 from pi_workflows_nb.wire.errors import NotFoundError
@@ -22,6 +24,69 @@ _ASKED: Final = """
     JOIN workflow_definitions d USING (definition_digest)
     WHERE i.target_session_id = ? AND i.status = 'pending' AND r.paused = 0 ORDER BY i.created_at, i.rowid
 """
+
+
+_DECISIONS: Final = """
+    SELECT h.decision_id, h.run_id, d.workflow_name, a.node_id, h.title, h.presentation_hash, h.choices_hash,
+           h.deadline_at, h.default_response_hash
+    FROM human_decisions h JOIN node_attempts a USING (attempt_id) JOIN runs r ON r.run_id = h.run_id
+    JOIN run_bindings b ON b.run_id = h.run_id JOIN workflow_definitions d USING (definition_digest)
+    LEFT JOIN human_decision_resolutions x USING (decision_id)
+    WHERE b.origin_session_id = ? AND x.decision_id IS NULL AND r.paused = 0 ORDER BY h.created_at, h.rowid
+"""
+
+answering: Final[ContextVar[bool]] = ContextVar("answering", default=False)
+"""Whether what runs here is the agent of a session: it answers no decision of a person."""
+
+
+@dataclass(frozen=True)
+class PersonDecision:
+    """A decision that only a person takes: what is decided, the choices, and what counts after the deadline."""
+
+    request_id: str
+    run_id: str
+    workflow: str
+    node_id: str
+    title: str
+    presentation: dict[str, Any]
+    choices: dict[str, Any]
+    deadline: dt.datetime | None
+    default: dict[str, Any] | None
+    _link: Link
+
+    @property
+    def prompt(self) -> str:
+        """The summary of what is decided."""
+        return str(self.presentation["summary"])
+
+    def answer(self, choice: Any, input: str | None = None) -> None:
+        """Take it: the name of a choice, and the text that goes with it where it needs one.
+
+        `WorkflowInputError`, which says what to change, for what is no answer; `ConflictError` when it was taken
+        already, by whoever or by its deadline, its run is paused, or an agent tries. Also `ServerStoppedError`.
+        """
+        response = {"choice": choice, "input": input} if isinstance(choice, str) else choice
+        payload = {"channel": "notebook", "decisionId": self.request_id, "response": response}
+        if answering.get():
+            payload["actor"] = "agent"
+        self._link.ask("decision.answer", payload, run_id=self.run_id)
+
+    def _facts(self) -> list[tuple[str, Any]]:
+        facts: list[tuple[str, Any]] = [("run", self.run_id), ("node", self.node_id), ("asked", self.prompt)]
+        facts += [(block["type"], _block(block)) for block in self.presentation["blocks"]]
+        for name, one in self.choices.items():
+            wanted = one.get("input")
+            facts.append((name, one["label"] + (f"; needs {wanted['name']}: {wanted['prompt']}" if wanted else "")))
+        if self.deadline is not None:
+            counts = (self.default or {}).get("choice")
+            facts.append(("until", f"{self.deadline:%Y-%m-%d %H:%M:%S %Z}, then {counts} counts"))
+        return facts
+
+    def __repr__(self) -> str:
+        return representations.facts_text(f"{self.workflow}: {self.title}", self._facts())
+
+    def _repr_html_(self) -> str:
+        return representations.facts_html(f"{self.workflow}: {self.title}", self._facts())
 
 
 @dataclass(frozen=True)
@@ -65,23 +130,32 @@ class Question:
         return representations.facts_html(f"{self.workflow} asks", self._facts())
 
 
-class Inbox(Sequence[Question]):
-    """What is asked at this moment, oldest first: `inbox[0]`, or `inbox["node"]` for the oldest of a node."""
+Item: TypeAlias = Question | PersonDecision
+
+
+class Inbox(Sequence[Item]):
+    """What is asked at this moment, questions before decisions, oldest first.
+
+    `inbox[0]` is the first, `inbox["node"]` the oldest of a node.
+    """
 
     def __init__(self, link: Link, session_id: str) -> None:
         with link.reader.snapshot() as connection:
-            self._questions = [
+            self._questions: list[Item] = [
                 _question(connection, link, row) for row in connection.execute(_ASKED, (session_id,)).fetchall()
+            ]
+            self._questions += [
+                _decision(connection, link, row) for row in connection.execute(_DECISIONS, (session_id,)).fetchall()
             ]
 
     def __len__(self) -> int:
         return len(self._questions)
 
     @overload
-    def __getitem__(self, which: int | str) -> Question: ...
+    def __getitem__(self, which: int | str) -> Item: ...
     @overload
-    def __getitem__(self, which: slice) -> list[Question]: ...
-    def __getitem__(self, which: int | str | slice) -> Question | list[Question]:
+    def __getitem__(self, which: slice) -> list[Item]: ...
+    def __getitem__(self, which: int | str | slice) -> Item | list[Item]:
         """The question at a place, of a node, or of a request or run id. `NotFoundError` where there is none."""
         if isinstance(which, slice):
             return self._questions[which]
@@ -114,10 +188,24 @@ def _question(connection: Any, link: Link, row: tuple[Any, ...]) -> Question:
     )  # fmt: skip
 
 
-def _line(question: Question) -> str:
+def _decision(connection: Any, link: Link, row: tuple[Any, ...]) -> PersonDecision:
+    decision_id, run_id, workflow, node_id, title, presentation, choices, deadline, default = row
+    return PersonDecision(
+        decision_id, run_id, workflow, node_id, title, blobs.read_json(connection, presentation),
+        blobs.read_json(connection, choices),
+        None if deadline is None else dt.datetime.fromtimestamp(deadline / 1000, dt.UTC),
+        None if default is None else blobs.read_json(connection, default), link,
+    )  # fmt: skip
+
+
+def _block(block: dict[str, Any]) -> str:
+    return "; ".join(str(value) for name, value in block.items() if name != "type")
+
+
+def _line(question: Item) -> str:
     return f"  {question.node_id} of {wording.one_line(question.workflow, 40)}: {_said(question)}"
 
 
-def _said(question: Question) -> str:
+def _said(question: Item) -> str:
     choices = "" if question.choices is None else f" ({' | '.join(question.choices)})"
     return wording.one_line(question.prompt, 200) + choices

@@ -131,17 +131,17 @@ class Server(FileAccess):
         return Run(self._link, receipt["runId"], receipt.get("note"))
 
     def _described(self, workflow: Workflow, given: Any, agent: Any, mode: str | None) -> dict[str, Any]:
-        from pi_workflows_nb.workflows import compiled, finding, inputs, settings, snapshot, sources
+        from pi_workflows_nb.workflows import compiled, finding, human_decisions, inputs, settings, snapshot, sources
 
         find = finding.Discovered(self.project, cells.texts())
         graph = compiled.compile_workflow(workflow, find)
         normalized = inputs.normalize_input(workflow, given)
         described = snapshot.definition_snapshot(graph)
-        needs_session = agent is None and any(node.type == "agent" for node in graph.nodes.values())
+        needs_session = human_decisions.asks_session(graph, has_agent=agent is not None)
         if needs_session and mode == "headless":
             raise SessionRequiredError(
-                f"workflow {workflow.name!r} asks the session of this notebook: leave mode='headless' out, or give"
-                " agent=<a callable> that answers its agent nodes"
+                f"workflow {workflow.name!r} asks the session of this notebook: leave mode='headless' out, or, where"
+                " no person decides in it, give agent=<a callable> that answers its agent nodes"
             )
         frozen = sources.freeze(workflow, agent=agent, project=self.project)
         if find.mounts:

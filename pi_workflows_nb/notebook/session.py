@@ -28,6 +28,7 @@ from pi_workflows_nb.workflows.store import AgentRequest
 from pi_workflows_nb.workflows.tracebacks import error_text
 
 from . import representations
+from .inbox import answering
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -251,8 +252,12 @@ class SessionAgent:
 
 
 def _called(function: Callable[[AgentRequest], Any], request: AgentRequest) -> Any:
-    value = function(request)
-    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+    token = answering.set(True)
+    try:
+        value = function(request)
+        return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+    finally:
+        answering.reset(token)
 
 
 async def _awaited(value: Any) -> Any:

@@ -16,6 +16,7 @@ from pi_workflows_nb.wire.errors import NotFoundError, PiWorkflowsError, Protoco
 from pi_workflows_nb.workflows.compiled import Compiled, compile_workflow
 from pi_workflows_nb.workflows.definition import Workflow
 from pi_workflows_nb.workflows.finding import Discovered, Stored
+from pi_workflows_nb.workflows.human_decisions import asks_session
 from pi_workflows_nb.workflows.inputs import accept_value, make_title, normalize_input
 from pi_workflows_nb.workflows.settings import changed, initial_settings
 from pi_workflows_nb.workflows.snapshot import definition_digest, definition_snapshot
@@ -55,8 +56,8 @@ def answer(line: bytes) -> dict[str, Any]:
 
 
 def needs_session(workflow: Compiled, source: LoadedSource) -> bool:
-    """Whether a run of the workflow needs a session: it asks an agent, and no agent came with the source."""
-    return source.agent is None and any(node.type == "agent" for node in workflow.nodes.values())
+    """Whether a run of the workflow needs a session: it asks a person, or an agent where none came with the source."""
+    return asks_session(workflow, has_agent=source.agent is not None)
 
 
 def _describe(question: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pi_workflows_nb.wire.errors import (
 from pi_workflows_nb.wire.identities import utf8
 from pi_workflows_nb.wire.runner_messages import (
     RUN_AHEAD_SECONDS,
+    AskPerson,
     AskSession,
     ChildProcess,
     EffectSettlement,
@@ -134,6 +135,13 @@ class ServerBackedWorkflowStore:
 
     def _ask_session(self, end: RunEnd, contract: bytes) -> None:
         attempt_id = end.attempt_id or ""
+        if end.of_person:
+            person = AskPerson(attempt_id, self._value(contract), end.detail or "", end.pause_ms)
+            self._log.end_attempt(attempt_id)
+            operation = "store.createHumanDecisionRequest"
+            self._transport.ask("interaction.requested", operation, encode(person), self._revision, attempt_id)
+            self._revision += 2
+            return
         wish = encode(AskSession(attempt_id, self._value(contract), end.detail or ""))
         self._log.end_attempt(attempt_id)
         self._transport.ask("interaction.requested", "interaction.request", wish, self._revision, attempt_id)

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 _SESSIONS: Final = "sessions are served without it by this version"
 _STATE: Final = "it is not served by this version; server.verify() and a copy of the stopped file do for now"
 NOT_YET: Final = {
-    "decision.answer": _SESSIONS,
     "interaction.update": _SESSIONS,
     "workflowMessage.reportBranch": _SESSIONS,
     "sessionView.clearTerminal": _SESSIONS,

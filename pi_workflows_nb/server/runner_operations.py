@@ -19,6 +19,7 @@ from ..wire import canonical_json, identities
 from ..wire.decoding import decoded
 from ..wire.errors import ConflictError, PiWorkflowsError, ProtocolError, StaleResourceError
 from ..wire.runner_messages import (
+    AskPerson,
     AskSession,
     ChildProcess,
     EffectSettlement,
@@ -52,6 +53,7 @@ _update = msgspec.json.Decoder(Update)
 _nothing = msgspec.json.Decoder(Nothing)
 _other_run = msgspec.json.Decoder(ReadRunState)
 _settings_of = msgspec.json.Decoder(SettingsOf)
+_ask_person = msgspec.json.Decoder(AskPerson)
 _ask_session = msgspec.json.Decoder(AskSession)
 _child = msgspec.json.Decoder(ChildProcess)
 
@@ -108,6 +110,7 @@ class Operations:
             "store.settleEffect": self._settle,
             "store.publishUpdate": self._update,
             "interaction.request": self._ask_session,
+            "store.createHumanDecisionRequest": self._ask_person,
             "process.register": self._process,
             "process.unregister": self._process,
         }
@@ -341,6 +344,26 @@ class Operations:
             transitions.ask_session(
                 connection, run, self._claim, wish.attempt_id, wish.detail, contract, transaction.now
             )
+            transaction.changed.add(self._run_id)
+            return Answer(revision=run.revision)
+
+        return ask, self._asked
+
+    def _ask_person(self, message: RunnerMessage) -> Operation:
+        wish = payload(_ask_person, message)
+        _require_attempt(message, wish.attempt_id)
+        asked = canonical_json.decode(_whole(self._transfers.given(wish.decision)))
+
+        def ask(transaction: Transaction) -> Answer:
+            connection, now = transaction.sql(), transaction.now
+            run = self._at(transaction, message)
+            mutation.check_lease(connection, self._claim, now)
+            try:
+                transitions.ask_person(
+                    connection, run, self._claim, wish.attempt_id, wish.detail, asked, wish.pause_ms, now
+                )
+            except (KeyError, TypeError) as error:
+                raise ProtocolError(f"the request of a decision lacks a part: {error}") from None
             transaction.changed.add(self._run_id)
             return Answer(revision=run.revision)
 

@@ -329,6 +329,10 @@ class WorkflowServer:
             connection, run_id, self.ownership.server_id, now, lease_ms=self.options.run_lease_ms
         )
         if claim is None:
+            # The time for a decision may have been over, so that its default counts.
+            for heir in runs.continuations_of(connection, run_id):
+                transaction.changed.add(heir)
+                self.environments.inherit(run_id, heir)
             return None
         frozen = runs.frozen_source(connection, run_id)
         fault = self._source_fault(frozen)

@@ -39,6 +39,7 @@ class SessionRequests:
         self._fingerprint = fingerprint
         self._earlier = earlier
         self.operations: dict[str, Callable[[Request], Awaitable[Receipt]]] = {
+            "decision.answer": self._decide,
             "interaction.submit": self._submit,
             "session.attach": self._attach,
             "session.wait": self._wait,
@@ -96,6 +97,25 @@ class SessionRequests:
         if given.run_id is not None:
             self._server.wake(given.run_id)
         return given
+
+    async def _decide(self, request: Request) -> Receipt:
+        payload, server = request.payload, self._server
+        decision_id, response = str(payload["decisionId"]), payload["response"]
+        if payload.get("actor", "human") != "human":
+            raise ConflictError(f"decision {decision_id} is a person's to take: an agent can never answer it")
+        channel = str(payload.get("channel") or "client")
+
+        def decide(transaction: Transaction) -> Receipt:
+            connection = transaction.sql()
+            heir = transitions.decide(
+                connection, decision_id, response, request.client_id, channel, request.idempotency_key, transaction.now
+            )
+            parent = transitions.decided_run(connection, decision_id)
+            transaction.changed |= {parent, heir}
+            server.environments.inherit(parent, heir)
+            return Receipt({"decisionId": decision_id, "runId": heir}, heir, 1)
+
+        return await self._command(request, self._fingerprint(request), decide)
 
     async def _submit(self, request: Request) -> Receipt:
         payload, server = request.payload, self._server

@@ -192,6 +192,12 @@ def mounted_sources(connection: sqlite3.Connection, run_id: str) -> list[dict[st
     return [{"mountPath": path, "ref": ref, "revision": revision, "type": kind} for path, kind, ref, revision in rows]
 
 
+def continuations_of(connection: sqlite3.Connection, run_id: str) -> list[str]:
+    """The run that goes on for a run that was answered, if there is one."""
+    query = "SELECT run_id FROM runs WHERE parent_run_id = ? AND lineage_kind = 'continuation'"
+    return [heir for (heir,) in connection.execute(query, (run_id,))]
+
+
 def workflow_name(connection: sqlite3.Connection, run_id: str) -> str:
     """The name of a run's workflow; `NotFoundError` where there is no such run."""
     row = connection.execute(

@@ -9,8 +9,9 @@ they mean, and what leads out of them:
     running   starting  held   launch recorded                       mark_running, park*, pause, cancel
     running   running   held   executing                             end, park*, pause, cancel
     running   parked    -      stopped at a durable boundary         claim_for_execution, pause, resume, cancel
-    waiting   parked    (-)    a person, an event or a session       answer, expire_event, resume_after_effect,
+    waiting   parked    (-)    a person, an event or a session       answer, decide, expire_event, expire_decision,
                                is needed; held while a submission    submit, accept, reject, end_turn,
+                                                                     resume_after_effect,
                                to it is validated, or it is          claim_for_validation, hold_for_control,
                                controlled; who acts on it fences     begin_interaction_timeout, pause, resume, cancel
                                the holder, a claim waits for it
@@ -48,6 +49,7 @@ from .transitions_claims import (
     release,
 )
 from .transitions_control import cancel, pause, resume
+from .transitions_decisions import ask_person, decide, decided_run, expire_decision
 from .transitions_ends import end, finish
 from .transitions_parking import (
     park,
@@ -64,6 +66,7 @@ __all__ = [
     "RUN_LEASE_MS",
     "accept",
     "answer",
+    "ask_person",
     "ask_session",
     "begin_interaction_timeout",
     "cancel",
@@ -73,8 +76,11 @@ __all__ = [
     "claim_for_validation",
     "claim_next",
     "claimable",
+    "decide",
+    "decided_run",
     "end",
     "end_turn",
+    "expire_decision",
     "expire_event",
     "finish",
     "hold_for",

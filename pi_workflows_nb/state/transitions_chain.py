@@ -21,6 +21,7 @@ from .controls import TERMINAL, require
 from .runs import Lineage, RunRow
 from .transitions_record import event, set_queue
 from .transitions_waits import close_wait
+from .waits import OpenWait
 
 MOST_RESTARTS: Final = 3
 
@@ -54,7 +55,21 @@ def answer(connection: sqlite3.Connection, run_id: str, continuation_id: str, va
     if wait is not None:
         if wait.due_at is not None and wait.due_at <= now:
             raise ConflictError(f"run {run_id} waits no longer: the time for its event is over")
-        close_wait(connection, run, wait, "completed", now, output=blobs.put_json_bytes(connection, b"null", now))
+        go_on_as(connection, run, wait, continuation_id, value, now)
+        return
+    _continue(connection, run, continuation_id, value, now)
+
+
+def go_on_as(
+    connection: sqlite3.Connection, run: RunRow, wait: OpenWait, continuation_id: str, value: bytes, now: int
+) -> None:
+    """End a run's wait, and let a new run go on with `value` (canonical JSON) as what was waited for."""
+    close_wait(connection, run, wait, "completed", now, output=blobs.put_json_bytes(connection, b"null", now))
+    _continue(connection, run, continuation_id, value, now)
+
+
+def _continue(connection: sqlite3.Connection, run: RunRow, continuation_id: str, value: bytes, now: int) -> None:
+    run_id = run.run_id
     mutation.clear_lease(connection, run.resource_id)
     set_queue(connection, run, "done", now, finished=True)
     actor = ("session", run.session_id)

@@ -12,6 +12,7 @@ from ..wire.errors import ConflictError
 from . import mutation, places, run_effects, runs, waits
 from .mutation import Claim
 from .runs import RunRow
+from .transitions_decisions import expire_decision
 from .transitions_parking import park_ambiguous
 from .transitions_record import event, interrupt_attempts, owner_type_of, set_queue, set_run
 from .transitions_waits import expire_event, wake
@@ -72,6 +73,8 @@ def claim_for_execution(
     run = runs.read(connection, run_id)
     if run.status == "waiting" and not is_held(run, now):
         expire_event(connection, run, now)
+        if run.status == "waiting" and expire_decision(connection, run, now) is not None:
+            return None
     if not claimable(connection, run, now):
         return None
     if run_effects.settle_uncertain(connection, run, now):

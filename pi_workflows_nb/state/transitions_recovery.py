@@ -11,6 +11,7 @@ from typing import Final
 
 from . import mutation, places, run_effects, runs, waits
 from .controls import TERMINAL
+from .transitions_decisions import expire_decision
 from .transitions_parking import park, park_ambiguous
 from .transitions_record import event, holder_of
 from .transitions_waits import expire_event
@@ -50,9 +51,13 @@ def recover(connection: sqlite3.Connection, now: int) -> set[str]:
 
 
 def act_on_passed_deadlines(connection: sqlite3.Connection, now: int) -> set[str]:
-    """Events that were due while nobody served have not come."""
-    changed = _ids(connection, _LATE, now)
-    return {run_id for run_id in changed if expire_event(connection, runs.read(connection, run_id), now)}
+    """Events that were due while nobody served have not come, and of decisions the default counts."""
+    changed = set()
+    for run_id in _ids(connection, _LATE, now):
+        run = runs.read(connection, run_id)
+        if expire_event(connection, run, now) or expire_decision(connection, run, now) is not None:
+            changed.add(run_id)
+    return changed
 
 
 def settle_effects(connection: sqlite3.Connection, now: int) -> set[str]:

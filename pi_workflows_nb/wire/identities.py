@@ -116,6 +116,13 @@ def follow_up_id(run_id: str, request_id: str) -> str:
     return f"follow-up-{_short(run_id, request_id)}"
 
 
+def decision_id(run_id: str, node_id: str, attempt_id: str, request_digest: bytes) -> str:
+    """Give the id of a decision that a person has to take; the digest binds all that is asked."""
+    digest = digest_text(request_digest)
+    asked = {"attemptId": attempt_id, "nodeId": node_id, "requestDigest": digest, "runId": run_id}
+    return f"decision-{fingerprint(asked).hex()[:40]}"
+
+
 def interactive_request_id(run_id: str, attempt_id: str) -> str:
     """Give the id of the question that an attempt puts to its session."""
     return f"interaction-{run_id}-{attempt_id}"

@@ -263,6 +263,15 @@ class AskSession(Record, frozen=True):
     detail: str
 
 
+class AskPerson(Record, frozen=True):
+    """Put the attempt under way to a person, and park until it was decided, or `pause_ms` are over."""
+
+    attempt_id: Id
+    decision: Value
+    detail: str
+    pause_ms: Count | None
+
+
 class ContentRead(Record, frozen=True):
     """Ask for up to 512 KiB of a blob from `offset`; the answer's result is `{"base64": text}`."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pi_workflows_nb.wire.errors import SessionRequiredError, WorkflowDefinitionError
 from pi_workflows_nb.workflows.context import Context, EffectHandle, Rejected
 from pi_workflows_nb.workflows.history import to_canonical
+from pi_workflows_nb.workflows.human_decisions import HumanDecision
 from pi_workflows_nb.workflows.nodes import Action, Agent, Callback, Checkpoint, Decision, Node, Shell
 from pi_workflows_nb.workflows.store import AgentRequest
 
@@ -134,6 +135,8 @@ class Attempt:
 
     def contract(self) -> bytes:
         """What a session is asked in place of an executor: who asks, the prompt, and what an answer looks like."""
+        if isinstance(self.node, HumanDecision):
+            return self._human_decision()
         node, context = cast("Agent", self.node), self.context
         return to_canonical(
             {
@@ -146,6 +149,10 @@ class Attempt:
                 "schema": CONTRACT,
             }
         )
+
+    def _human_decision(self) -> bytes:
+        node = cast("HumanDecision", self.node)
+        return to_canonical(node.asked(self.callbacks.invoke(cast("Callback", node.fn), self.context)))
 
     def _choices(self) -> list[str] | None:
         return list(self.node.choices) if isinstance(self.node, Decision) else None
@@ -172,4 +179,5 @@ _PROGRAMS: Final[dict[str, Any]] = {
     "agent": Attempt._agent,
     "decision": Attempt._agent,
     "checkpoint": Attempt._checkpoint,
+    "human_decision": Attempt._human_decision,
 }

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from pi_workflows_nb.wire.errors import WorkflowDefinitionError
-from pi_workflows_nb.workflows import composition
+from pi_workflows_nb.workflows import composition, human_decisions
 from pi_workflows_nb.workflows import edges as edge_forms
 from pi_workflows_nb.workflows import nodes as kinds
 from pi_workflows_nb.workflows import waiting_nodes as waiting
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from pi_workflows_nb import Findings, WorkflowGraph
+    from pi_workflows_nb.workflows.human_decisions import Default
     from pi_workflows_nb.workflows.local_store import LocalStore
     from pi_workflows_nb.workflows.results import RunResult
     from pi_workflows_nb.workflows.settings import WorkflowSettings
@@ -341,6 +342,28 @@ class Workflow(Generic[N]):
         if isinstance(fn, str):
             return self._add(fn, self._make(kinds.checkpoint, None, fn, given))
         return self._decorate(kinds.checkpoint, fn, name, given)
+
+    def human_decision(
+        self,
+        /,
+        *,
+        choices: Mapping[str, Any],
+        name: str | None = None,
+        audience: str = "owner",
+        on_timeout: Default | None = None,
+        timeout: Timeout = DEFAULT_TIMEOUT,
+        status_detail: str | None = None,
+    ) -> Callable[[F], F]:
+        """Decorate the function that says what a person is to decide; takes the keywords of `pw.human_decision`."""
+        given = {"audience": audience, "choices": choices, "on_timeout": on_timeout, "timeout": timeout}
+        made: Callable[[F], F] = self._decorate(
+            human_decisions.human_decision, None, name, {**given, "status_detail": status_detail}
+        )
+        return made
+
+    def human_decision_edge(self, source: N, cases: Mapping[str, N]) -> Edge:
+        """Lead from a person's decision by its choice; the same as `decision_edge`."""
+        return self.decision_edge(source, cases)
 
     def sleep(
         self,

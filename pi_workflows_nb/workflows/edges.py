@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pi_workflows_nb.wire.errors import WorkflowDefinitionError
 from pi_workflows_nb.workflows.composition import check_place
+from pi_workflows_nb.workflows.human_decisions import HumanDecision
 from pi_workflows_nb.workflows.nodes import Decision, Node, check_name
 from pi_workflows_nb.workflows.values import case_of
 
@@ -37,7 +38,7 @@ class Edge:
     def path(self, node: Node | None) -> str | None:
         """The path this edge reads (`$.route`), given its source node; None for a plain edge."""
         if self.decision:
-            return f"$.{node.field}" if isinstance(node, Decision) else "$.route"
+            return f"$.{node.field}" if isinstance(node, Decision | HumanDecision) else "$.route"
         return self.switch
 
 
@@ -75,12 +76,17 @@ def switch(source: str, path: str, cases: Mapping[Any, str]) -> Edge:
 
 
 def decision_edge(source: str, cases: Mapping[str, str]) -> Edge:
-    """The edge out of a decision node: a dict with the next node for each of its choices, none missing.
+    """The edge out of a decision, an agent's or a person's: a dict with the next node for each choice, none missing.
 
     Raises WorkflowDefinitionError for cases of another form; that all choices are there is checked with the workflow.
     """
     check_name(source, "node (start of an edge)")
     return Edge(source, cases=_cases(source, cases), decision=True)
+
+
+def human_decision_edge(source: str, cases: Mapping[str, str]) -> Edge:
+    """The edge out of a person's decision; the same as `decision_edge`."""
+    return decision_edge(source, cases)
 
 
 def _switch(source: str, path: object, cases: object) -> Edge:

@@ -26,6 +26,7 @@ from pi_workflows_nb.workflows.calls import Call, Callbacks, Drive
 from pi_workflows_nb.workflows.compiled import Compiled, compile_workflow
 from pi_workflows_nb.workflows.context import Context
 from pi_workflows_nb.workflows.history import History, StepRecord, StoredValue, stored
+from pi_workflows_nb.workflows.human_decisions import HumanDecision
 from pi_workflows_nb.workflows.local_store import LocalStore
 from pi_workflows_nb.workflows.nodes import Action, Agent, Node, SettingsRoute
 from pi_workflows_nb.workflows.passing import Passing
@@ -300,14 +301,20 @@ class _Walk:
         if ending is None and isinstance(node, Sleep):
             return self._sleep(current, node, before)
         self._start(current, before)
-        if ending is None and isinstance(node, Agent) and self._executor is None and self._store.asks_session:
-            return self._ask_session(current)
+        if ending is None and self._store.asks_session:
+            if isinstance(node, HumanDecision):
+                pause = None if node.seconds is None else max(1, round(1000 * node.seconds))
+                return self._ask_session(current, of_person=True, pause_ms=pause)
+            if isinstance(node, Agent) and self._executor is None:
+                return self._ask_session(current)
         if ending is None:
             ending = self._perform(current)
         return self._conclude(current, ending)
 
-    def _ask_session(self, current: _Current) -> tuple[NodeFinished | None, _Next | RunEnd]:
-        """Ask for the prompt here, and leave the attempt open for whoever answers it in the run's session."""
+    def _ask_session(
+        self, current: _Current, *, of_person: bool = False, pause_ms: int | None = None
+    ) -> tuple[NodeFinished | None, _Next | RunEnd]:
+        """Ask the node what is asked, and leave the attempt open for whoever answers it in the run's session."""
         self._store.settle()
         attempt = self._attempt(current)
         asked = self.callbacks.call(attempt.contract, attempt.deadline)
@@ -315,7 +322,14 @@ class _Walk:
             return self._conclude(current, _ending(current, asked))
         self._current = None
         attempt_id = current.context.attempt_id
-        return None, RunEnd("waiting", detail=current.step.node_id, request=asked.value, attempt_id=attempt_id)
+        return None, RunEnd(
+            "waiting",
+            detail=current.step.node_id,
+            pause_ms=pause_ms,
+            request=asked.value,
+            attempt_id=attempt_id,
+            of_person=of_person,
+        )
 
     def _attempt(self, current: _Current) -> Attempt:
         seconds = current.seconds

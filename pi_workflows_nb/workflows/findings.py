@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
+from pi_workflows_nb.workflows.human_decisions import HumanDecision
 from pi_workflows_nb.workflows.nodes import Action, Agent, Decision, Node, Shell
 from pi_workflows_nb.workflows.snapshot import definition_snapshot
 from pi_workflows_nb.workflows.waiting_nodes import Sleep, WaitEvent
@@ -94,7 +95,7 @@ def _dead_ends(graph: Compiled, ways: Mapping[str, set[str]]) -> Iterator[Findin
             "lead a case out of the loop",
         )
     for name, node in graph.nodes.items():
-        if isinstance(node, Decision) and not ways[name]:
+        if isinstance(node, Decision | HumanDecision) and not ways[name]:
             yield _warning(
                 "dead end",
                 name,

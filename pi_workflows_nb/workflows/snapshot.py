@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pi_workflows_nb.wire.identities import fingerprint
 from pi_workflows_nb.workflows.compiled import Compiled, Mount, unchecked
 from pi_workflows_nb.workflows.composition import mount_of
+from pi_workflows_nb.workflows.human_decisions import HumanDecision
 from pi_workflows_nb.workflows.nodes import DEFAULT_TIMEOUT, Action, Agent, Checkpoint, Node, SettingsRoute
 from pi_workflows_nb.workflows.waiting_nodes import Sleep, WaitEvent
 
@@ -74,6 +75,14 @@ def _node(node: Node) -> dict[str, Any]:
         out["summary"] = node.summary
     if isinstance(node, SettingsRoute):
         out["settingsRoute"] = True
+    if isinstance(node, HumanDecision):
+        after = None if node.seconds is None else round(1000 * node.seconds)
+        out["humanDecision"] = {
+            "audience": node.audience,
+            "choices": node.choices,
+            "default": node.default,
+            "timeoutMs": after,
+        }
     if isinstance(node, WaitEvent):
         out["waitEvent"] = {"name": node.event, "validated": node.validate is not None}
     if isinstance(node, Sleep):

@@ -90,7 +90,7 @@ class RunEnd:
 
     A sleep is over at `due_at`, in milliseconds since the epoch, or, as a wait for an event may be, after `pause_ms`.
     An attempt that has started stays open in both. `request` is what a session is asked for that attempt
-    (`attempt_id`), as canonical JSON.
+    (`attempt_id`), as canonical JSON; `of_person` says that it is a decision for a person.
     """
 
     status: EndStatus
@@ -101,6 +101,7 @@ class RunEnd:
     pause_ms: int | None = None
     request: bytes | None = None
     attempt_id: str | None = None
+    of_person: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pi_workflows_nb.wire.errors import WorkflowDefinitionError
 from pi_workflows_nb.workflows.composition import mount_of
 from pi_workflows_nb.workflows.edges import Edge
+from pi_workflows_nb.workflows.human_decisions import HumanDecision
 from pi_workflows_nb.workflows.nodes import Decision, Node, check_name
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _exit_faults(workflow: Workflow) -> Iterator[str]:
 def _decision_faults(source: str, node: Node | None, edge: Edge) -> Iterator[str]:
     if node is None:
         return
-    if not isinstance(node, Decision):
+    if not isinstance(node, Decision | HumanDecision):
         yield f"a decision_edge leaves {source!r}, which is a node of kind {node.kind}; use a switch with a path there"
         return
     missing = [choice for choice in node.choices if choice not in edge.cases]

@@ -107,6 +107,12 @@ def sessions(server):
     assert server.run(wf).wait(timeout=60).output == "this"
     until(lambda: list(server.turns().state) == ["ended"])
     server.session.agent(None)
+    wf = pw.Workflow("decides", start_at="ship")
+    wf.human_decision(choices=pw.human_choices(yes=pw.choice("Yes")), name="ship")(lambda ctx: "ship?")
+    run = server.run(wf)
+    until(lambda: len(server.inbox()) == 1)
+    server.inbox()["ship"].answer("yes")
+    assert run.wait(timeout=60, until="end").output == {"choice": "yes"}
 
 
 def resources(server):

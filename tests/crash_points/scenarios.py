@@ -6,6 +6,7 @@ a function `before` finds the file as that function, and a SIGKILL of its server
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -461,6 +462,41 @@ def asked(play: Play) -> None:
     play.ask("run.resume", run_id)
     play.turn(21)
     play.until(run_id, "completed")
+
+
+def _deciding(name: str, seconds: float | None) -> Any:
+    from datetime import timedelta
+
+    wf = pw.Workflow(name, start_at="ship")
+    on_timeout = None if seconds is None else pw.after(timedelta(seconds=seconds), "yes")
+    choices = pw.human_choices(yes=pw.choice("Yes"), no=pw.choice("No"))
+
+    @wf.human_decision(choices=choices, on_timeout=on_timeout)
+    def ship(ctx):
+        return "ship it?"
+
+    wf.compute(lambda ctx: ctx.outputs["ship"]["choice"], name="yes")
+    wf.compute(lambda ctx: ctx.outputs["ship"]["choice"], name="no")
+    wf.human_decision_edge("ship", {"yes": "yes", "no": "no"})
+    return wf
+
+
+@scenario
+def decided(play: Play) -> None:
+    """A decision of a person, taken by one after another has come with no answer."""
+    run_id = play.run(_deciding("decided", None))
+    play.until(run_id, "waiting")
+    (decision_id,) = play.again(lambda server: list(server.decisions(run=run_id).index))
+    with contextlib.suppress(pw.WorkflowInputError):
+        play.ask("decision.answer", None, {"decisionId": decision_id, "response": "perhaps"})
+    play.ask("decision.answer", None, {"decisionId": decision_id, "response": "no"})
+    play.until(run_id, "completed")
+
+
+@scenario
+def decided_by_time(play: Play) -> None:
+    """A decision that nobody takes in time."""
+    play.until(play.run(_deciding("decided-by-time", 0.2)), "completed")
 
 
 @scenario

@@ -14,7 +14,6 @@ from pi_workflows_nb.wire.runner_messages import KINDS
 from tests.server import talks
 
 LATER = (
-    "store.createHumanDecisionRequest",
     "interaction.accept",
     "interaction.reject",
     "notification.request",
