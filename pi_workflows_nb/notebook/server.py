@@ -247,6 +247,37 @@ class Server(FileAccess):
         receipt = self._link.ask("server.status", {}).receipt or {}
         return Status({_snake(name): value for name, value in receipt.items()})
 
+    def backup(self, path: str | os.PathLike[str]) -> Status:
+        """Copy the state file while it is served, check the copy, and give its path, bytes and number of findings.
+
+        The copy is one moment of the file, and nobody waits for it. `StateFileError` where there is something already,
+        or when the file has a fault that no backup may carry on; nothing is left then.
+        """
+        return self._receipt("state.backup", {"destination": os.path.abspath(Path(path).expanduser())})
+
+    def prune(
+        self,
+        before: dt.datetime | dt.timedelta | str,
+        apply: bool = False,
+        backup: str | os.PathLike[str] | None = None,
+    ) -> Status:
+        """Tell which runs that ended before a moment could leave the file; with `apply` they do.
+
+        `before` is a datetime or an ISO text (UTC unless it names a zone), or an age. A run leaves with everything that
+        continues or restarts it, and with all that is its own, when nothing needs it any more; `kept` counts the others
+        by reason. `apply=True` needs `backup`, the path of a copy that is made and checked first. `StateFileError`,
+        `QueryError` for what is no moment.
+        """
+        from .frames import milliseconds
+
+        copy = None if backup is None else os.path.abspath(Path(backup).expanduser())
+        payload = {"apply": bool(apply), "backup": copy, "before": max(0, milliseconds(before))}
+        return self._receipt("state.prune", payload)
+
+    def _receipt(self, operation: str, payload: dict[str, Any]) -> Status:
+        receipt = self._link.ask(operation, payload).receipt or {}
+        return Status({_snake(name): value for name, value in receipt.items()})
+
     def stop(self) -> None:
         """Stop the server, for every kernel: runners end, their runs wait for the next start.
 

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from ..state import clock_set, server_row
 from ..state.database import Database
 from ..state.steps import StepBatch
-from ..wire.errors import PiWorkflowsError, ProtocolError, StateUnavailableError
+from ..wire.errors import PiWorkflowsError, ProtocolError, StaleClaimError, StateUnavailableError
 from .clock import Clock
 
 T = TypeVar("T")
@@ -112,6 +112,28 @@ class Committer:
 
         self.submit_with(operation, done)
         return future
+
+    def alone(self, operation: Callable[[Transaction], T]) -> T:
+        """Do an operation at once, in a transaction of its own in which SQLite checks no references: for deletions.
+
+        The operation answers for the references. Errors are its own, `StateUnavailableError`, or `StaleClaimError`
+        when the file is another server's.
+        """
+        self.flush()
+        if self._held:
+            raise StateUnavailableError("the server commits nothing just now; the same call may succeed in a moment")
+        self._database.connection.execute("PRAGMA foreign_keys = OFF")
+        try:
+            (outcome,), _ = self._run([_Member(operation, lambda _, __: None)])
+        except StaleClaimError as error:
+            self._on_lost(error)
+            raise
+        finally:
+            self._database.connection.execute("PRAGMA foreign_keys = ON")
+        if outcome.error is not None:
+            raise outcome.error
+        value: T = outcome.value
+        return value
 
     def hold(self) -> None:
         """Commit nothing until `go_on`: the guard locks are not held."""

@@ -7,6 +7,8 @@ import binascii
 import hashlib
 import os
 import sqlite3
+import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -30,6 +32,10 @@ OFFERED_BYTES: Final = 768 << 10
 """What is given inline: a part in base64 must be, whatever the limit of the other direction."""
 
 MAX_UNDER_WAY: Final = 16
+READ_SECONDS: Final = 60.0
+"""How long a peer that reads a value in parts may take from one part to the next."""
+_being_read: Final[dict[str, float]] = {}
+_open: Final[weakref.WeakSet[Transfers]] = weakref.WeakSet()
 Prepared: TypeAlias = tuple[bytes, bytes] | ContentRef | None
 
 
@@ -49,6 +55,7 @@ class Transfers:
         self._received: dict[str, Path] = {}
         self._wanted: Counter[str] = Counter()
         self._under_way: dict[str, _Arriving] = {}
+        _open.add(self)
 
     def write(self, part: ContentWrite) -> None:
         """Take one part; the last one must complete the promised length and digest."""
@@ -161,12 +168,25 @@ class Transfers:
         if self._wanted[digest] <= 0:
             self._received.pop(digest).unlink(missing_ok=True)
 
+    def digests(self) -> set[bytes]:
+        """What the peer has sent, or is sending: it may name any of it without sending it again."""
+        return {bytes.fromhex(digest) for digest in (*self._received, *self._under_way)}
+
     def close(self) -> None:
         """Remove the files."""
         for path in [*self._received.values(), *(arriving.path for arriving in self._under_way.values())]:
             path.unlink(missing_ok=True)
         self._received.clear()
         self._under_way.clear()
+
+
+def held() -> set[bytes]:
+    """The digests of all values that are on their way through this process: a sweep spares them."""
+    sent = {digest for transfers in list(_open) for digest in transfers.digests()}
+    now = time.monotonic()
+    for digest in [digest for digest, until in _being_read.items() if until < now]:
+        del _being_read[digest]
+    return sent | {bytes.fromhex(digest) for digest in _being_read}
 
 
 def _parts_of(path: Path) -> Callable[[], Iterator[bytes]]:
@@ -190,7 +210,17 @@ def offered(stored: bytes) -> Value:
 
 def read(wish: ContentRead, connection: sqlite3.Connection) -> bytes:
     """The answer to `content.read`: a part of a stored blob. `NotFoundError` without such a blob."""
-    return part_of(blobs.read_part(connection, bytes.fromhex(wish.sha256), wish.offset, PART_BYTES))
+    return part_of(bytes_of(wish, connection))
+
+
+def bytes_of(wish: ContentRead, connection: sqlite3.Connection) -> bytes:
+    """The part of a stored blob that a peer asks for; the blob is held until it has asked for the rest."""
+    part = blobs.read_part(connection, bytes.fromhex(wish.sha256), wish.offset, PART_BYTES)
+    if len(part) == PART_BYTES:
+        _being_read[wish.sha256] = time.monotonic() + READ_SECONDS
+    else:
+        _being_read.pop(wish.sha256, None)
+    return part
 
 
 def part_of(data: bytes) -> bytes:

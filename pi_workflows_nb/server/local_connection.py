@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from ..wire import identities
 from ..wire.client_messages import Farewell, Request, Response
-from ..wire.errors import ServerStoppedError
+from ..wire.errors import NotFoundError, ServerStoppedError
 from .contents import Transfers
 from .requests import Requests
 from .server import WorkflowServer
@@ -83,9 +83,15 @@ class LocalConnection:
     def subscribe(self, run_id: str, callback: Callable[[dict[str, Any]], None]) -> Callable[[], None]:
         """Have `callback` called with a run's live view, now and after each change, on the server's thread.
 
-        Gives a function that ends it.
+        Gives a function that ends it. `NotFoundError` where there is no such run.
         """
-        self._thread.post(lambda server: server.subscriptions.add(run_id, callback))
+
+        async def follow(server: WorkflowServer) -> None:
+            if server.view(run_id) is None:
+                raise NotFoundError(f"no run {run_id!r} in this state file; server.runs() lists what it holds")
+            server.subscriptions.add(run_id, callback)
+
+        self._thread.call(follow)
         return lambda: self._thread.post(lambda server: server.subscriptions.remove(run_id, callback))
 
     def on_stopped(self, callback: Callable[[], None]) -> None:

@@ -28,21 +28,21 @@ from ..wire.errors import (
     StateUnavailableError,
     WorkflowInputError,
 )
-from ..wire.runner_messages import PART_BYTES, ContentRead, ContentRef
+from ..wire.runner_messages import ContentRead, ContentRef
 from ..workflows import discovery, sources
-from . import answers, environments, inspecting
+from . import answers, contents, environments, inspecting
 from .committer import Transaction
 from .contents import Transfers
 from .live_requests import LiveRequests
 from .receipts import Receipt
 from .resource_requests import ResourceRequests, recover_effect
 from .session_requests import SessionRequests
+from .state_requests import StateRequests
 
 if TYPE_CHECKING:
     from .server import WorkflowServer
 
 _SESSIONS: Final = "sessions are served without it by this version"
-_STATE: Final = "it is not served by this version; server.verify() and a copy of the stopped file do for now"
 NOT_YET: Final = {
     "interaction.update": _SESSIONS,
     "workflowMessage.reportBranch": _SESSIONS,
@@ -50,8 +50,6 @@ NOT_YET: Final = {
     "session.record": _SESSIONS,
     "channel.reload": "channels of the original are shown, not served",
     "channel.recover": "channels of the original are shown, not served",
-    "state.backup": _STATE,
-    "state.prune": _STATE,
 }
 """Operations whose subject comes later, each with the sentence that answers it."""
 STOP_SECONDS: Final = 2.0
@@ -87,6 +85,7 @@ class Requests:
             "content.read": self._content,
             **SessionRequests(server, transfers, self._command, self._fingerprint, self._earlier).operations,
             **LiveRequests(server, self._command, self._fingerprint, self._earlier).operations,
+            **StateRequests(server, self._command, self._fingerprint, self._earlier).operations,
             **ResourceRequests(server, transfers, self._command, self._fingerprint, self._earlier).operations,
         }
 
@@ -414,7 +413,7 @@ class Requests:
 
     async def _content(self, request: Request) -> Receipt:
         wish = of_kind(ContentRead, request.payload)
-        part = blobs.read_part(self._server.database.connection, bytes.fromhex(wish.sha256), wish.offset, PART_BYTES)
+        part = contents.bytes_of(wish, self._server.database.connection)
         return Receipt({"base64": base64.b64encode(part).decode()})
 
     def _fingerprint(self, request: Request) -> bytes:

@@ -23,6 +23,7 @@ from ..wire.sockets import socket_path
 from ..workflows import sources
 from . import launch as launching
 from . import ownership, recovery
+from .apart import Apart
 from .child_runs import ChildRuns
 from .clock import LATE_SECONDS, Clock, Drift, Lateness, SystemClock
 from .committer import Committer, Transaction
@@ -34,6 +35,7 @@ from .live_view import live_view, run_list
 from .nursery import Nursery, NurseryEndedError
 from .options import Options
 from .processes import ProcessRegistry
+from .pruning import Pruning
 from .ready_queue import ReadyQueue
 from .reconciling import Reconciling
 from .sessions import Sessions
@@ -69,6 +71,8 @@ class WorkflowServer:
         self.database: Database
         self.ownership: server_row.Ownership
         self.committer: Committer
+        self.pruning: Pruning
+        self.apart = Apart()
         self._ready = ReadyQueue(self.clock)
         self._wake = asyncio.Event()
         self._stopping = False
@@ -119,6 +123,7 @@ class WorkflowServer:
             on_flushed=Courtesy().rest if self.options.in_kernel else lambda: None,
             on_jump=self._clock_was_set,
         )
+        self.pruning = Pruning(self.database, self.committer, self.logs, self.clock.now)
         self._owns = True
         try:
             # Before the recovery, so that those who look for the new owner find it at once; it answers after it.
@@ -169,6 +174,7 @@ class WorkflowServer:
         self.reconciling.wake()
         self.sessions.changed()
         self.listener.close_door()
+        self.apart.end()
         for supervisor in list(self.supervisors.values()):
             if supervisor is not None:
                 supervisor.stop("cancelled")

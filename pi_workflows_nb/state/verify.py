@@ -16,6 +16,13 @@ from .invariants import Rule
 _FAULTS: Final = 100
 """How many faults of SQLite's own check are listed; one broken page can cause thousands."""
 
+COPIED: Final = (
+    "the pages of the file are sound",
+    "references lead somewhere",
+    "a blob holds the bytes of its digest",
+)
+"""The rules about what the file is made of, as against what it tells: a copy that breaks one is no copy."""
+
 _GENERAL_IDS: Final = (
     "SELECT resource_id, resource_type, aggregate_key FROM resources WHERE resource_type <> 'controller'"
 )
@@ -61,9 +68,9 @@ def verify(connection: sqlite3.Connection) -> list[Finding]:
 
 
 def _findings(connection: sqlite3.Connection) -> Iterator[Finding]:
-    yield from _guarded("the pages of the file are sound", "sqlite_schema", _pages(connection))
-    yield from _guarded("references lead somewhere", "sqlite_schema", _references(connection))
-    yield from _guarded("a blob holds the bytes of its digest", "blobs", _blobs(connection))
+    yield from _guarded(COPIED[0], "sqlite_schema", _pages(connection))
+    yield from _guarded(COPIED[1], "sqlite_schema", _references(connection))
+    yield from _guarded(COPIED[2], "blobs", _blobs(connection))
     yield from _guarded("an id is that of its key", "resources", _ids(connection))
     yield from _guarded("the source of a run is stored", "runs", _sources(connection))
     here = _made_here(connection)
@@ -96,18 +103,16 @@ def _guarded(rule: str, table: str, findings: Iterator[Finding]) -> Iterator[Fin
 def _pages(connection: sqlite3.Connection) -> Iterator[Finding]:
     for (text,) in connection.execute(f"PRAGMA integrity_check({_FAULTS})"):
         if text != "ok":
-            yield Finding("the pages of the file are sound", "sqlite_schema", "", text, "ok")
+            yield Finding(COPIED[0], "sqlite_schema", "", text, "ok")
 
 
 def _references(connection: sqlite3.Connection) -> Iterator[Finding]:
     for table, rowid, parent, _ in connection.execute("PRAGMA foreign_key_check"):
-        yield Finding(
-            "references lead somewhere", table, f"row {rowid}", f"refers to no row of {parent}", "an existing row"
-        )
+        yield Finding(COPIED[1], table, f"row {rowid}", f"refers to no row of {parent}", "an existing row")
 
 
 def _blobs(connection: sqlite3.Connection) -> Iterator[Finding]:
-    rule = "a blob holds the bytes of its digest"
+    rule = COPIED[2]
     for digest, media_type, length, content in connection.execute(
         "SELECT blob_hash, media_type, byte_length, content FROM blobs"
     ):

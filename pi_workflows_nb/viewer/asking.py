@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -75,7 +76,7 @@ def runs(path: Path, limit: int) -> list[dict[str, Any]]:
         with closing(connection):
             listed: list[dict[str, Any]] = receipt(connection.request("run.list", {"limit": limit}))["runs"]
             return listed
-    with closing(_file(path)) as file:
+    with closing(open_file(path)) as file:
         return live_view.read_only_list(file, limit, None, time.time_ns() // 1_000_000)
 
 
@@ -85,7 +86,7 @@ def run(path: Path, run_id: str) -> dict[str, Any]:
     if connection is not None:
         with closing(connection):
             return receipt(connection.request("run.status", {}, run_id=run_id))
-    with closing(_file(path)) as file:
+    with closing(open_file(path)) as file:
         view = live_view.read_only(file, run_id, time.time_ns() // 1_000_000)
     if view is None:
         raise NotFoundError(f"no run {run_id!r} in {path}; `pi-workflows-nb runs` lists what it holds")
@@ -94,18 +95,19 @@ def run(path: Path, run_id: str) -> dict[str, Any]:
 
 def resources(path: Path, folder: Path, limit: int) -> list[dict[str, Any]]:
     """The managed resources of the project in a folder, by manager and key, as the file holds them."""
-    with closing(_file(path)) as file:
+    with closing(open_file(path)) as file:
         return resource_view.listed(file, identities.project_id(str(folder)), None, limit)
 
 
 def resource(path: Path, folder: Path, resource_manager: str, key: str) -> dict[str, Any]:
     """All there is to know of one of them. `ManagedResourceNotFoundError`."""
-    with closing(_file(path)) as file:
+    with closing(open_file(path)) as file:
         found = resource_view.required(file, identities.project_id(str(folder)), resource_manager, key)
         return resource_view.whole(file, found)
 
 
-def _file(path: Path) -> Any:
+def open_file(path: Path) -> sqlite3.Connection:
+    """A connection that reads a file; the caller closes it. `StateFileError`."""
     if not path.exists():
         raise StateFileError(f"there is no state file {path} yet, and nobody serves it: see pi-workflows-nb --help")
     return open_read_only(path)

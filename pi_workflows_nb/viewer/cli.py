@@ -5,20 +5,19 @@ What a person mistypes is one line on the standard error and exit status 2; what
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ..wire.errors import PiWorkflowsError
 from .lab import FOLDER
+from .printing import DATABASE, JSON, console, print_facts, print_json
+from .state_words import state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.console import Console
 
 NAME: Final = "pi-workflows-nb"
 
@@ -46,13 +45,6 @@ def commands(context: click.Context) -> None:
         context.invoke(view)
 
 
-DATABASE: Final = click.option(
-    "--database",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="The state file, when it is not the default one.",
-)
-JSON: Final = click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal.")
 LIMIT: Final = click.option(
     "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at most."
 )
@@ -74,14 +66,14 @@ def view(*, run_id: str | None, once: bool, as_json: bool, limit: int, database:
 
     path = asking.resolved(database)
     if as_json:
-        _print_json(asking.runs(path, limit) if run_id is None else [asking.run(path, run_id)])
+        print_json(asking.runs(path, limit) if run_id is None else [asking.run(path, run_id)])
     elif once or not sys.stdout.isatty():
-        _console().print(
+        console().print(
             live.of_runs(asking.runs(path, limit)) if run_id is None else live.of_run(asking.run(path, run_id))
         )
     else:
         try:
-            live.follow(path, run_id, limit, _console())
+            live.follow(path, run_id, limit, console())
         except KeyboardInterrupt:
             return
 
@@ -96,9 +88,9 @@ def runs(*, as_json: bool, limit: int, database: Path | None) -> None:
 
     listed = asking.runs(asking.resolved(database), limit)
     if as_json or not sys.stdout.isatty():
-        _print_json(listed)
+        print_json(listed)
     else:
-        _console().print(live.of_runs(listed))
+        console().print(live.of_runs(listed))
 
 
 @commands.command("resource-managers")
@@ -111,9 +103,9 @@ def resource_managers(*, as_json: bool, limit: int, database: Path | None) -> No
 
     listed = asking.resources(asking.resolved(database), Path.cwd(), limit)
     if as_json or not sys.stdout.isatty():
-        _print_json(listed)
+        print_json(listed)
     else:
-        _console().print(resources.of_resources(listed))
+        console().print(resources.of_resources(listed))
 
 
 @commands.command("resource-manager")
@@ -127,9 +119,9 @@ def resource_manager(*, resource_manager: str, key: str, as_json: bool, database
 
     found = asking.resource(asking.resolved(database), Path.cwd(), resource_manager, key)
     if as_json or not sys.stdout.isatty():
-        _print_json([found])
+        print_json([found])
     else:
-        _console().print(resources.of_resource(found))
+        console().print(resources.of_resource(found))
 
 
 @commands.group()
@@ -147,7 +139,7 @@ def start(*, as_json: bool, database: Path | None) -> None:
     """
     from . import asking, service
 
-    _print_facts(service.start(asking.resolved(database)), as_json=as_json)
+    print_facts(service.start(asking.resolved(database)), as_json=as_json)
 
 
 @server.command()
@@ -157,7 +149,7 @@ def status(*, as_json: bool, database: Path | None) -> None:
     """What the server tells of itself: counts and times."""
     from . import asking, service
 
-    _print_facts(service.status(asking.resolved(database)), as_json=as_json)
+    print_facts(service.status(asking.resolved(database)), as_json=as_json)
 
 
 @server.command()
@@ -167,7 +159,7 @@ def stop(*, as_json: bool, database: Path | None) -> None:
     """Stop the server, wherever it lives; its runs wait for the next start."""
     from . import asking, service
 
-    _print_facts(service.stop(asking.resolved(database)), as_json=as_json)
+    print_facts(service.stop(asking.resolved(database)), as_json=as_json)
 
 
 @server.command()
@@ -221,6 +213,9 @@ def lab(arguments: Sequence[str] | None, folder: Path) -> None:
     open_lab(folder, arguments or ())
 
 
+commands.add_command(state)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; `arguments` are those of the process unless given. Ends by SystemExit."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -247,26 +242,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout = None
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    # What is piped is not folded at the width of nobody's terminal.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-
-
-def _print_json(values: list[dict[str, Any]]) -> None:
-    for value in values:
-        click.echo(json.dumps(value))
-
-
-def _print_facts(facts: dict[str, Any], *, as_json: bool) -> None:
-    if as_json or not sys.stdout.isatty():
-        _print_json([facts])
-        return
-    for name, value in facts.items():
-        click.echo(f"{name:<18} {value}")
 
 
 def _command_of(error: click.UsageError) -> str:

@@ -107,6 +107,23 @@ class RunList(Record, frozen=True):
     project: str | None = None
 
 
+class StateBackup(Record, frozen=True):
+    """The payload of `state.backup`: the absolute path of the copy."""
+
+    destination: str
+
+
+class StatePrune(Record, frozen=True):
+    """The payload of `state.prune`: what ended before a moment (ms since the epoch), and whether it is to leave.
+
+    `backup` is the absolute path of the copy that is made first; without `apply` it is only told what would leave.
+    """
+
+    before: Count
+    apply: bool = False
+    backup: str | None = None
+
+
 ClientFrame = Hello | Request | Response | Event
 
 

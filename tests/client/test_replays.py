@@ -137,6 +137,8 @@ def test_replayed_requests_change_nothing(tmp_path, placement, asked):
     follow_ups(server)
     sessions(server)
     resources(server)
+    server.backup(tmp_path / "copy.sqlite")
+    server.prune("2001-01-01", apply=True, backup=tmp_path / "another.sqlite")
     assert {how[0] for how, _, _ in asked} == (set(ALL) | OURS) - LOOKS - set(NOT_YET)
 
     def replay():

@@ -55,7 +55,9 @@ def test_the_help_says_what_there_is(words, tmp_path):
         assert expected in result.stdout
 
 
-@pytest.mark.parametrize("word", ["demo", "lab", "view", "runs", "resource-managers", "resource-manager", "server"])
+@pytest.mark.parametrize(
+    "word", ["demo", "lab", "view", "runs", "resource-managers", "resource-manager", "server", "state"]
+)
 def test_each_word_has_its_help(word, tmp_path):
     result = call(word, "--help", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
