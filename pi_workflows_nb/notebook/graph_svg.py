@@ -5,6 +5,7 @@ It loads nothing, runs nothing, and takes the page's own text colour, so that it
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -30,28 +31,63 @@ def of_run(picture: RunPicture) -> str:
     return _drawing(picture.graph, picture.nodes, picture.taken, picture.current)
 
 
+@dataclass(frozen=True)
+class Line:
+    """How a link is drawn: paths of the way and of its head, and where its label stands."""
+
+    link: Link
+    path: str
+    head: str
+    x: float
+    y: float
+    anchor: str = "start"
+
+    @property
+    def label(self) -> str:
+        """The cases that take it."""
+        return wording.one_line(", ".join(self.link.labels), 24)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where everything of a drawing stands, in pixels."""
+
+    width: float
+    height: float
+    corners: dict[str, tuple[float, float]]
+    lines: list[Line]
+
+
+def geometry(graph: Graph) -> Geometry:
+    """The places of cards and lines."""
+    places = layout(graph)
+    backs = [link for link in graph.links if link.back]
+    lines = [
+        _loop(places, link, backs.index(link)) if link.back else _way(places, link)
+        for link in graph.links
+    ]  # fmt: skip
+    return Geometry(
+        places.columns * (CARD[0] + GAP[0]) - GAP[0] + 4 + (GUTTER + 10 * len(backs) if backs else 0),
+        places.rows * (CARD[1] + GAP[1]) - GAP[1] + 4,
+        {name: _corner(places, name) for name in graph.nodes},
+        lines,
+    )
+
+
 def _drawing(graph: Graph, nodes: dict[str, NodePicture], taken: set[tuple[str, str]], current: str | None) -> str:
     if not graph.nodes or len(graph.nodes) > MAX_NODES:
         return ""
-    places = layout(graph)
-    backs = [link for link in graph.links if link.back]
-    width = places.columns * (CARD[0] + GAP[0]) - GAP[0] + 4 + (GUTTER + 10 * len(backs) if backs else 0)
-    height = places.rows * (CARD[1] + GAP[1]) - GAP[1] + 4
+    where = geometry(graph)
     parts = [
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
-            f' viewBox="-2 -2 {width} {height}" style="max-width:100%;height:auto"'
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{where.width}" height="{where.height}"'
+            f' viewBox="-2 -2 {where.width} {where.height}" style="max-width:100%;height:auto"'
             f' role="img" aria-label="graph of {wording.count(len(graph.nodes), "node")}"'
             ' font-family="system-ui,sans-serif" font-size="12" fill="currentColor">'
         )
     ]
-    for link in graph.links:
-        strong = (link.source, link.target) in taken
-        if link.back:
-            parts.append(_loop(places, link, backs.index(link), strong))
-        else:
-            parts.append(_way(places, link, strong))
-    parts.extend(_card(graph, places, name, nodes.get(name), name == current) for name in graph.nodes)
+    parts.extend(_line(line, (line.link.source, line.link.target) in taken) for line in where.lines)
+    parts.extend(_card(graph, where.corners[name], name, nodes.get(name), name == current) for name in graph.nodes)
     parts.append("</svg>")
     return "\n".join(parts)
 
@@ -61,12 +97,7 @@ def _corner(places: Layout, node: str) -> tuple[float, float]:
     return column * (CARD[0] + GAP[0]), row * (CARD[1] + GAP[1])
 
 
-def _stroke(strong: bool) -> str:
-    look = 'stroke-width="2.5" opacity="0.9"' if strong else 'stroke-width="1.2" opacity="0.45"'
-    return f'fill="none" stroke="currentColor" {look}'
-
-
-def _way(places: Layout, link: Link, strong: bool) -> str:
+def _way(places: Layout, link: Link) -> Line:
     points = [
         (column * (CARD[0] + GAP[0]) + CARD[0] / 2, row * (CARD[1] + GAP[1]))
         for column, row in places.ways[link.source, link.target]
@@ -79,17 +110,14 @@ def _way(places: Layout, link: Link, strong: bool) -> str:
         if number < len(points) - 1:
             path.append(f"V{y + CARD[1]:g}")
     x, y = points[-1]
-    head = f'<path d="M{x - 4:g} {y - 6:g}L{x:g} {y:g}L{x + 4:g} {y - 6:g}" {_stroke(strong)}/>'
-    text = ""
-    if link.labels:
-        # Beside the head, on the side that the line does not come from.
-        near = points[1]
-        left = near[0] < points[0][0]
-        text = _label(near[0] + (-7 if left else 7), near[1] - 5, link, "end" if left else "start")
-    return f'<path d="{"".join(path)}" {_stroke(strong)}/>{head}{text}'
+    head = f"M{x - 4:g} {y - 6:g}L{x:g} {y:g}L{x + 4:g} {y - 6:g}"
+    # The label stands beside the head, on the side that the line does not come from.
+    near = points[1]
+    left = near[0] < points[0][0]
+    return Line(link, "".join(path), head, near[0] + (-7 if left else 7), near[1] - 5, "end" if left else "start")
 
 
-def _loop(places: Layout, link: Link, number: int, strong: bool) -> str:
+def _loop(places: Layout, link: Link, number: int) -> Line:
     right = places.columns * (CARD[0] + GAP[0]) - GAP[0] + 12 + 10 * number
     x1, y1 = _corner(places, link.source)
     x2, y2 = _corner(places, link.target)
@@ -97,17 +125,24 @@ def _loop(places: Layout, link: Link, number: int, strong: bool) -> str:
     path = f"M{x1:g} {y1:g}C{right:g} {y1:g} {right:g} {y1:g} {right:g} {(y1 + y2) / 2:g}"
     path += f"C{right:g} {y2:g} {right:g} {y2:g} {x2:g} {y2:g}"
     head = f"M{x2 + 6:g} {y2 - 4:g}L{x2:g} {y2:g}L{x2 + 6:g} {y2 + 4:g}"
-    text = _label(x1 + 4, y1 + 12, link) if link.labels else ""
-    return f'<path d="{path}" stroke-dasharray="4 3" {_stroke(strong)}/><path d="{head}" {_stroke(strong)}/>{text}'
+    return Line(link, path, head, x1 + 4, y1 + 12)
 
 
-def _label(x: float, y: float, link: Link, anchor: str = "start") -> str:
-    said = escape(wording.one_line(", ".join(link.labels), 24))
-    return f'<text x="{x:g}" y="{y:g}" font-size="10" text-anchor="{anchor}" opacity="0.8">{said}</text>'
+def _line(line: Line, strong: bool) -> str:
+    look = 'stroke-width="2.5" opacity="0.9"' if strong else 'stroke-width="1.2" opacity="0.45"'
+    stroke = f'fill="none" stroke="currentColor" {look}'
+    dashes = ' stroke-dasharray="4 3"' if line.link.back else ""
+    text = ""
+    if line.link.labels:
+        text = (
+            f'<text x="{line.x:g}" y="{line.y:g}" font-size="10" text-anchor="{line.anchor}" opacity="0.8">'
+            f"{escape(line.label)}</text>"
+        )
+    return f'<path d="{line.path}"{dashes} {stroke}/><path d="{line.head}" {stroke}/>{text}'
 
 
-def _card(graph: Graph, places: Layout, name: str, about: NodePicture | None, current: bool) -> str:
-    x, y = _corner(places, name)
+def _card(graph: Graph, corner: tuple[float, float], name: str, about: NodePicture | None, current: bool) -> str:
+    x, y = corner
     colour = wording.colour(about.status) if about is not None else wording.NEUTRAL
     strong = 2.5 if current else 1.2
     told = graph.kind(name)

@@ -93,7 +93,7 @@ def run_text(picture: RunPicture, note: str | None = None) -> str:
         lines.append(f"  {node:<{width}}  {graph.kind(node):<10}  {told}{times}  {_length(picture, node)}".rstrip())
     lines += _more(len(graph.nodes))
     if picture.error:
-        lines += ["", _cut(picture.error)]
+        lines += ["", cut(picture.error)]
     return "\n".join(lines)
 
 
@@ -116,7 +116,7 @@ def run_html(picture: RunPicture, note: str | None = None) -> str:
     if picture.error:
         foot = (
             '<details open><summary>error</summary><pre style="white-space:pre-wrap;font-size:12px">'
-            f"{escape(_cut(picture.error))}</pre></details>"
+            f"{escape(cut(picture.error))}</pre></details>"
         )
     return _framed(head, graph_svg.of_run(picture), table, foot)
 
@@ -177,7 +177,8 @@ def _more(count: int) -> list[str]:
     return [f"  … and {count - MAX_ROWS:,} more nodes"] if count > MAX_ROWS else []
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """The end of a text that is too long to show."""
     return text if len(text) <= ERROR_CHARACTERS else f"…\n{text[-ERROR_CHARACTERS:]}"
 
 

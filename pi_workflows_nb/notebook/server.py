@@ -291,17 +291,17 @@ class Server(FileAccess):
         self._leave()
 
     def _leave(self) -> None:
-        from . import run_view
+        from . import views
 
         self.session._close()
         self._close_database()
         self._connection.close()
-        run_view.settle(self._link)
+        views.settle(self._link)
 
     def _stopped(self) -> None:
-        from . import run_view
+        from . import views
 
-        run_view.stopped(self._link)
+        views.stopped(self._link)
 
     def __enter__(self) -> Self:
         return self

@@ -171,6 +171,13 @@ class Book:
         else:
             self.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-cells')")
 
+    def restart_kernel(self) -> None:
+        """Kernel → Restart Kernel, confirmed."""
+        self.page.evaluate("void window.jupyterapp.commands.execute('notebook:restart-kernel')")
+        self.page.locator(".jp-Dialog button.jp-mod-accept").click()
+        self.page.locator(".jp-Dialog").wait_for(state="detached")
+        self.wait_idle()
+
     def output(self, number: int) -> Any:
         """The output area of a code cell, from 0."""
         return self.page.locator(".jp-Notebook .jp-CodeCell").nth(number).locator(".jp-Cell-outputArea")
