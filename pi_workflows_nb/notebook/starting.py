@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import sys
 import tempfile
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .server import Server
 
 _servers: dict[tuple[int, Path], tuple[Any, dict[Path, Server]]] = {}
+DAYS_30 = dt.timedelta(days=30)
 LOCAL_FOLDERS = (Path("/var/tmp"),)  # noqa: S108 - the folder made in it is private
 
 
@@ -38,6 +40,7 @@ def start(
     server: Literal["thread", "process"] = "thread",
     preload: tuple[str, ...] = (),
     max_runners: int | None = None,
+    retention: dt.timedelta | None = DAYS_30,
 ) -> Server:
     """Serve a state file, or attach to the server that serves it already, in another kernel or a process of its own.
 
@@ -45,7 +48,8 @@ def start(
     is made where there is none. `project` is the folder whose workflows and runs this is about, by default the working
     folder. `session` names the notebook. `server` places the server in a background thread of this kernel or in a
     process of its own. `preload` names modules that every runner shall have imported already. At most `max_runners`
-    runs execute at once, by default two for each core.
+    runs execute at once, by default two for each core. Runs that ended more than `retention` ago leave the file while
+    the server is idle, with all that is their own, when nothing needs them any more; None keeps everything.
 
     When the server dies, this kernel tries to serve in its place, as placed, and so does every other one that is
     attached; one of them wins, and all objects go on with it. A server that was stopped stays so.
@@ -57,6 +61,9 @@ def start(
         raise StateFileError(f'server={server!r}: say "thread" (in this kernel) or "process" (in a process of its own)')
     if max_runners is not None and max_runners < 1:
         raise StateFileError(f"max_runners={max_runners}: at least 1")
+    age: object = retention
+    if age is not None and not (isinstance(age, dt.timedelta) and age >= dt.timedelta()):
+        raise StateFileError(f"retention={retention!r}: an age such as timedelta(days=30), or None to keep everything")
     home = _made(state_folder())
     path = admission.resolve(
         home / "state.sqlite" if database is None else local_database() if database == "local" else database
@@ -73,6 +80,7 @@ def start(
             "endWhenAlone": True,
             "maxRunners": max_runners or 2 * (os.cpu_count() or 1),
             "preload": list(preload),
+            "retentionMs": None if retention is None else retention // dt.timedelta(milliseconds=1),
             "runAhead": int(os.environ.get("PI_WORKFLOWS_NB_RUN_AHEAD", "16")),
         }
         connection = connect(server, path, home, folder, options)

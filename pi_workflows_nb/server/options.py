@@ -16,6 +16,9 @@ MAX_PASSES: Final = 4
 """Passes over managed resources at once."""
 
 
+RETENTION_MS: Final = 30 * 24 * 3600 * 1000
+
+
 @dataclass(frozen=True)
 class Options:
     """What may differ from server to server.
@@ -23,7 +26,8 @@ class Options:
     `run_ahead` is the number of unanswered compute steps a runner may be ahead; `run_lease_ms` how long a claim on a
     run lasts without renewal; `overdue_seconds` how long after a node's deadline a silent runner is given up;
     `loading_seconds` how long a runner may take to load its source, as long as a node by default;
-    `max_passes` how many managed resources are looked at at once.
+    `max_passes` how many managed resources are looked at at once; `retention_ms` after what time trees of runs that
+    ended leave the file, None for never.
     """
 
     max_runners: int
@@ -34,6 +38,7 @@ class Options:
     max_passes: int = MAX_PASSES
     overdue_seconds: float = OVERDUE_SECONDS
     loading_seconds: float = LOADING_SECONDS
+    retention_ms: int | None = RETENTION_MS
 
     @classmethod
     def of_json(cls, given: Mapping[str, Any], *, in_kernel: bool) -> Options:
@@ -47,4 +52,5 @@ class Options:
             run_lease_ms=given.get("runLeaseMs", RUN_LEASE_MS),
             overdue_seconds=given.get("overdueSeconds", OVERDUE_SECONDS),
             loading_seconds=given.get("loadingSeconds", LOADING_SECONDS),
+            retention_ms=given.get("retentionMs", RETENTION_MS),
         )

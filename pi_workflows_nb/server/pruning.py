@@ -68,6 +68,7 @@ class Pruning:
         self._logs = logs
         self._now = now
         self._one = asyncio.Lock()
+        self._owed = True  # a sweep, since the last one may have been cut short by a death
 
     async def look(self, before: int) -> Pruned:
         """What would leave: trees that ended before a moment (ms since the epoch). Nothing is changed."""
@@ -85,19 +86,23 @@ class Pruning:
                 position = listed[-1][0]
         return found
 
-    async def prune(self, before: int, go_on: Callable[[], bool] = lambda: True) -> Pruned:
-        """Let them leave, with their blobs and logs, as long as `go_on` says so. `StateUnavailableError`."""
+    async def prune(self, before: int, go_on: Callable[[], bool] = lambda: True, *, by_hand: bool = False) -> Pruned:
+        """Let them leave, with their blobs and logs, as long as `go_on` says so. `StateUnavailableError`.
+
+        Dead blobs are looked for when something has left, or by hand.
+        """
         async with self._one:
             pruned = Pruned()
-            if await self._trees(before, pruned, go_on):
+            if await self._trees(before, pruned, go_on) and (self._owed or by_hand):
                 await self._sweep(pruned, go_on)
                 await self._sweep_logs(before, pruned)
+                self._owed = not go_on()
             return pruned
 
     async def by_hand(self, before: int, made: dict[str, Any]) -> dict[str, Any]:
         """Prune after a verified backup was made, give the room back, and say all of it as a receipt does."""
         was = self.sizes()
-        pruned = await self.prune(before)
+        pruned = await self.prune(before, by_hand=True)
         vacuumed = self.shrink(by_hand=True)
         return {
             "applied": True,
@@ -144,6 +149,7 @@ class Pruning:
         if gone is None:
             pruned.kept["a change since it was looked at"] += 1
             return
+        self._owed = True
         pruned.trees += 1
         pruned.runs += gone.runs
         for attempt_id in gone.attempts:

@@ -38,6 +38,7 @@ from .processes import ProcessRegistry
 from .pruning import Pruning
 from .ready_queue import ReadyQueue
 from .reconciling import Reconciling
+from .retaining import Retaining
 from .sessions import Sessions
 from .subscriptions import Subscriptions
 from .upkeep import Upkeep
@@ -142,6 +143,7 @@ class WorkflowServer:
         self.spawn_task(self._schedule())
         self.spawn_task(self.reconciling.run())
         self.spawn_task(Upkeep(self).run())
+        self.spawn_task(Retaining(self).run())
 
     async def _own(self) -> None:
         """Start a nursery, open the file under its locks, and become the owner; all of it or nothing."""
