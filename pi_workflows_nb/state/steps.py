@@ -18,7 +18,7 @@ from msgspec import UNSET
 from ..wire import identities
 from ..wire.errors import ConflictError, ProtocolError, StaleClaimError, StaleResourceError
 from ..wire.runner_messages import Finished, Snapshot, Started
-from . import blobs, mutation, setting_scopes, viewer
+from . import blobs, many_rows, mutation, setting_scopes, viewer
 from .mutation import Claim
 
 NODE_ID: Final = re.compile(r"[A-Za-z0-9_./-]{1,512}").fullmatch
@@ -256,13 +256,13 @@ class StepBatch:
         connection, now = self._connection, self._now
         if self._events:
             self._blobs.append(blobs.blob_row(viewer.PATCH, blobs.JSON, now))
-            connection.executemany(blobs.INSERT_BLOBS, self._blobs)
+            many_rows.insert(connection, blobs.INSERT_BLOBS, self._blobs)
             connection.executemany(_ATTEMPT_FINISH, self._finishes)
-            connection.executemany(_ATTEMPT_INSERT, self._attempts.values())
-            connection.executemany(_STEP_INSERT, self._steps)
-            connection.executemany(mutation.EVENT_INSERT, self._events)
-            connection.executemany(viewer.DELTA_INSERT, self._deltas)
-            connection.executemany(_RECEIPT_INSERT, self._receipts)
+            many_rows.insert(connection, _ATTEMPT_INSERT, self._attempts.values())
+            many_rows.insert(connection, _STEP_INSERT, self._steps)
+            many_rows.insert(connection, mutation.EVENT_INSERT, self._events)
+            many_rows.insert(connection, viewer.DELTA_INSERT, self._deltas)
+            many_rows.insert(connection, _RECEIPT_INSERT, self._receipts)
         for run_id, (claim, cursor) in self._cursors.items():
             if cursor.revision == cursor.stored_revision:
                 continue
