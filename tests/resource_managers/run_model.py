@@ -295,7 +295,7 @@ class RunModel:
             run
             for run in self.runs
             if run.project == project and run.due <= now and not run.held(now)
-            and (run.status in ("queued", "running") or (run.waits == "event" and run.until is not None))
+            and (run.queue in HOLDING or run.status == "running" or (run.waits == "event" and run.until is not None))
         ]  # fmt: skip
         for run in sorted(due, key=lambda run: (run.due, run.made, run.number)):
             if (claim := self.claim(project, run.run_id, owner, lease, now)) is not None:
