@@ -4,8 +4,8 @@ A resource is claimed and settled, a commit each, N times; the figure is pairs a
 moment, which is the worst for finding the next.
 
 What cannot be measured here is the ratio to other implementations of this store: none of them is a Python package, and
-no neighbour of the table has a queue of resources that are claimed under a lease and settled. Where one of them runs, its
-figure of the same loop, on the same disk, in turns with this one, is what to divide by.
+no neighbour of the table has a queue of resources that are claimed under a lease and settled. Where one of them runs,
+its figure of the same loop, on the same disk, in turns with this one, is what to divide by.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ TABLES = re.findall(r"^## (Rules of .*)$", (TESTS / "README.md").read_text(), re
 FOLDERS = {
     "Rules of commands and clients": "client",
     "Rules of a hostile world": "hostile",
+    "Rules of the store of managed resources": "resource_managers",
     "Rules of resource managers at work": "reconcile",
     "Rules of what a person sees": "notebook",
 }
