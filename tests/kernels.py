@@ -100,7 +100,11 @@ class Kernel:
     def close(self) -> None:
         """End the kernel as Jupyter does."""
         self._client.stop_channels()
-        self._manager.shutdown_kernel(now=False)
+        if self._manager.provisioner.process.poll() is None:
+            self._manager.shutdown_kernel(now=False)
+        else:
+            # Its manager would interrupt the whole process group, and with it what a killed kernel left behind.
+            self._manager.cleanup_resources()
         self._manager.context.destroy()
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import deque
 from dataclasses import dataclass, field
 
+from ..runner.output import REMEMBERED
 from ..state import runs
 from ..state.mutation import Claim
 from ..state.runners import DIAGNOSTIC_BYTES
@@ -60,7 +62,7 @@ class Progress:
     abandoned: bool = False
     active: Started | None = None
     active_until: float | None = None
-    last_attempt: str | None = None
+    attempts: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     exiting: Exiting | None = None
     cancel_interrupted: bool = False
     refused_by: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..runner.output import cut
@@ -26,8 +27,14 @@ def cap(path: Path) -> None:
         cut(path)
 
 
-def attribute(path: Path, attempt_id: str | None) -> None:
-    """Give what a gone runner printed last to its last attempt, or remove the file when it printed nothing."""
+def attribute(path: Path, attempts: Sequence[str]) -> None:
+    """Give what a gone runner printed last to its last attempt, or remove the file when it printed nothing.
+
+    Children of its attempts may have written on in finished logs when it had looked for the last time.
+    """
+    for one in attempts:
+        cap(path.with_name(f"{one}.log"))
+    attempt_id = attempts[-1] if attempts else None
     with contextlib.suppress(OSError):
         cut(path)
         if path.stat().st_size == 0 or attempt_id is None:

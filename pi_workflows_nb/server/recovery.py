@@ -34,7 +34,8 @@ async def recover(server: WorkflowServer) -> None:
     gone += [processes.Leftover(None, None, one.reconcile_id) for one in claimed if one.reconcile_id is not None]
     await asyncio.to_thread(processes.end_all_leftovers, gone)
     for leftover in left:
-        logs.attribute(server.logs / f"{leftover.runner_epoch}.log", active.get(leftover.run_id))
+        attempt_id = active.get(leftover.run_id)
+        logs.attribute(server.logs / f"{leftover.runner_epoch}.log", [attempt_id] if attempt_id else [])
 
     def settle(transaction: Transaction) -> None:
         cursor, now = transaction.sql(), transaction.now

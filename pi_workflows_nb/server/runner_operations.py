@@ -213,7 +213,7 @@ class Operations:
             if started.deadline_at is not None:
                 active = self._server.lateness.active(self._server.clock.monotonic())
                 progress.active_until = active + (started.deadline_at - started.started_at) / 1000
-            progress.last_attempt = snapshot.started.attempt_id
+            progress.attempts.append(snapshot.started.attempt_id)
             progress.cancel_interrupted = False
         if snapshot.end is not None:
             progress.ended = True

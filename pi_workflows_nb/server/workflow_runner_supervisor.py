@@ -113,7 +113,7 @@ class WorkflowRunnerSupervisor:
 
     async def _finish(self, end: ChildEnd) -> None:
         launch, progress = self.launch, self.progress
-        logs.attribute(self.log_path, progress.last_attempt)
+        logs.attribute(self.log_path, progress.attempts)
         self._transfers.close()
         cause = runner_exit.cause_of(end.status, end.spawned, progress)
 

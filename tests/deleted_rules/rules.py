@@ -25,7 +25,7 @@ RULES = (
     Deleted("a paused run is not claimed", CLAIMS, "        and not run.paused\n", "",
             "state/test_life_table.py::test_only_what_is_due_and_free_is_claimed"),
     Deleted("what somebody holds is left alone by a claim", CLAIMS,
-            "        and (run.owner_id is None or (run.expires_at or 0) <= now)\n", "",
+            "        and not is_held(run, now)\n", "",
             "state/test_run_claims.py::test_a_claim_that_comes_too_early_leaves_the_effects_of_the_holder_alone"),
     Deleted("a stopped run is not claimed", CLAIMS, "        and run.error_code not in places.STOPPED\n", "",
             "state/test_life_table.py::test_only_what_is_due_and_free_is_claimed"),

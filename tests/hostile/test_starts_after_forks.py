@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -66,8 +67,9 @@ def survivors(tmp_path):
         for one in [psutil.Process(int(path.name))] if psutil.pid_exists(int(path.name)) else []:
             one.kill()
     for one in ours(tmp_path):
-        if "multiprocessing" in " ".join(one.cmdline()):
-            one.kill()
+        with contextlib.suppress(psutil.Error):  # ends with those above
+            if "multiprocessing" in " ".join(one.cmdline()):
+                one.kill()
 
 
 def ours(folder):
