@@ -149,6 +149,8 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
                 f"{path} is no SQLite file: choose another path, or restore a backup if it once was one"
             ) from error
         raise StateFileError(f"{path} is damaged ({error}): restore a backup") from error
+    except UnicodeDecodeError as error:
+        raise StateFileError(f"{path} is damaged (a name in its schema is no text): restore a backup") from error
 
 
 def _lost_its_log(path: Path) -> bool:

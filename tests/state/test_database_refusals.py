@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -190,3 +191,17 @@ def test_a_file_of_another_implementation_is_read_and_written_only_when_adopted(
         digest, version = opened.connection.execute("SELECT schema_digest, app_version FROM schema_meta").fetchone()
         assert digest.hex().startswith("c2316603")
         assert version == "0.14.0"
+
+
+@pytest.mark.parametrize("name", [b"CREATE TABLE runs", b" resource_id TEXT", b"CREATE INDEX"])
+def test_a_byte_of_the_schema_that_is_no_text_is_damage_or_means_nothing(ours, name):
+    content, refused = ours.read_bytes(), 0
+    for found in re.finditer(name, content):
+        spoilt = bytearray(content)
+        spoilt[found.end() - 1] = 0xFF
+        ours.write_bytes(spoilt)
+        try:
+            Database.open(ours, NOW).close()
+        except StateFileError:
+            refused += ours.read_bytes() == spoilt
+    assert refused
