@@ -17,6 +17,7 @@ from ..wire.client_messages import Request
 from ..wire.errors import ConflictError, NotFoundError, ProtocolError
 from ..workflows import settings
 from . import inspecting
+from .commanding import Commands
 from .committer import Transaction
 from .receipts import Receipt
 
@@ -32,19 +33,11 @@ _DEFINITION: Final = """
 
 
 class LiveRequests:
-    """The operations; `command` does one as a transaction with its receipt, `earlier` tells whether it has one."""
+    """The operations of one client about runs that go on."""
 
-    def __init__(
-        self,
-        server: WorkflowServer,
-        command: Callable[[Request, bytes, Callable[[Transaction], Receipt]], Awaitable[Receipt]],
-        fingerprint: Callable[[Request], bytes],
-        earlier: Callable[[Request], bool],
-    ) -> None:
+    def __init__(self, server: WorkflowServer, commands: Commands) -> None:
         self._server = server
-        self._command = command
-        self._fingerprint = fingerprint
-        self._earlier = earlier
+        self._commands = commands
         self.operations: dict[str, Callable[[Request], Awaitable[Receipt]]] = {
             "run.changeSettings": self._change,
             "followUp.queue": self._queue,
@@ -55,8 +48,8 @@ class LiveRequests:
         run_id, payload = _run_id(request), request.payload
         patch, expected, mount = payload["patch"], payload.get("expected"), payload.get("mount") or ""
         actor = (PERSON, request.client_id)
-        if self._earlier(request):
-            return await self._command(request, self._fingerprint(request), _answered_before)
+        if self._commands.earlier(request):
+            return await self._commands.commit(request, _answered_before)
         for attempt in range(MOST_TRIES):
             scope = self._scope(run_id, mount)
             if expected is not None and scope.change_number != expected:
@@ -64,7 +57,7 @@ class LiveRequests:
             after = await self._after(run_id, scope, patch)
             change = Change(request.request_id, actor, "client", canonical_json.encode(patch), after)
             try:
-                return await self._command(request, self._fingerprint(request), self._storing(run_id, scope, change))
+                return await self._commands.commit(request, self._storing(run_id, scope, change))
             except ConflictError:
                 if expected is not None or attempt == MOST_TRIES - 1 or self._scope(run_id, mount) == scope:
                     raise
@@ -126,7 +119,7 @@ class LiveRequests:
             made = follow_ups.queue(connection, run, request.request_id, prompt, actor, "client", transaction.now)
             return Receipt({"followUpId": made}, run_id, run.revision)
 
-        return await self._command(request, self._fingerprint(request), queue)
+        return await self._commands.commit(request, queue)
 
     async def _remove(self, request: Request) -> Receipt:
         run_id, follow_up_id = _run_id(request), str(request.payload["followUpId"])
@@ -137,7 +130,7 @@ class LiveRequests:
             follow_ups.remove(connection, run, follow_up_id, actor, "client", transaction.now)
             return Receipt({"followUpId": follow_up_id}, run_id, run.revision)
 
-        return await self._command(request, self._fingerprint(request), remove)
+        return await self._commands.commit(request, remove)
 
 
 def _answered_before(_: Transaction) -> Receipt:

@@ -28,9 +28,10 @@ from ..wire.errors import (
     StateUnavailableError,
     WorkflowInputError,
 )
-from ..wire.runner_messages import ContentRead, ContentRef
+from ..wire.runner_messages import ContentRead
 from ..workflows import discovery, sources
 from . import answers, contents, environments, inspecting
+from .commanding import Commands
 from .committer import Transaction
 from .contents import Transfers
 from .live_requests import LiveRequests
@@ -68,6 +69,7 @@ class Requests:
     def __init__(self, server: WorkflowServer, transfers: Transfers) -> None:
         self._server = server
         self._transfers = transfers
+        self._commands = Commands(server, transfers)
         self._operations: dict[str, Callable[[Request], Any]] = {
             "run.start": self._start,
             "run.pause": self._pause,
@@ -83,10 +85,10 @@ class Requests:
             "server.status": self._server_status,
             "server.stop": self._stop,
             "content.read": self._content,
-            **SessionRequests(server, transfers, self._command, self._fingerprint, self._earlier).operations,
-            **LiveRequests(server, self._command, self._fingerprint, self._earlier).operations,
-            **StateRequests(server, self._command, self._fingerprint, self._earlier).operations,
-            **ResourceRequests(server, transfers, self._command, self._fingerprint, self._earlier).operations,
+            **SessionRequests(server, transfers, self._commands).operations,
+            **LiveRequests(server, self._commands).operations,
+            **StateRequests(server, self._commands).operations,
+            **ResourceRequests(server, transfers, self._commands).operations,
         }
 
     async def handle(self, request: Request) -> Response:
@@ -100,7 +102,7 @@ class Requests:
             return _response(request, "unavailable", error=f"StateUnavailableError: {request.operation}: {error}")
         except PiWorkflowsError as error:
             outcome: ClientOutcome = next((name for kind, name in _OUTCOMES if isinstance(error, kind)), "rejected")
-            revision = self._present_revision(request) if isinstance(error, StaleResourceError) else None
+            revision = self._commands.present_revision(request) if isinstance(error, StaleResourceError) else None
             return _response(request, outcome, error=f"{type(error).__name__}: {error}", revision=revision)
         except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
             return _response(
@@ -113,43 +115,6 @@ class Requests:
     def bytes_of(self, value: dict[str, Any]) -> bytes:
         """The canonical bytes of a payload's value, inline or transferred before."""
         return self._transfers.bytes_of_payload(value)
-
-    async def _command(self, request: Request, fingerprint: bytes, apply: Callable[[Transaction], Receipt]) -> Receipt:
-        server = self._server
-
-        def command(transaction: Transaction) -> Receipt:
-            connection = transaction.sql()
-            earlier = commands.adopt(
-                connection, request.request_id, request.client_id, request.idempotency_key, fingerprint
-            )
-            if earlier is not None:
-                return Receipt(earlier.receipt, earlier.run_id, earlier.revision, adopted=True)
-            present = self._present_revision(request)
-            if request.expected_revision not in (None, present):
-                raise StaleResourceError(
-                    f"run {request.run_id} has changed: its revision is {present}, not {request.expected_revision}"
-                )
-            given = apply(transaction)
-            commands.record(
-                connection,
-                request_id=request.request_id,
-                client_id=request.client_id,
-                operation=_stored_operation(request.operation),
-                key=request.idempotency_key,
-                fingerprint=fingerprint,
-                run_id=given.run_id,
-                revision=given.revision,
-                receipt=given.receipt,
-                server_epoch=server.ownership.epoch,
-                now=transaction.now,
-            )
-            return given
-
-        return await server.committer.submit(command)
-
-    def _present_revision(self, request: Request) -> int | None:
-        run = None if request.run_id is None else runs.find(self._server.database.connection, request.run_id)
-        return None if run is None else run.revision
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 
@@ -198,7 +163,7 @@ class Requests:
             server.environments.keep(run_id, environment)
             return Receipt({"adopted": False, "note": None, "runId": run_id}, run_id, revision)
 
-        receipt = await self._command(request, fingerprint, start)
+        receipt = await self._commands.commit(request, start, fingerprint)
         self._transfers.drop(described["input"])
         if receipt.adopted and receipt.run_id is not None:
             note = self._adoption_note(receipt.run_id, identities.sha256(snapshot), source)
@@ -273,7 +238,7 @@ class Requests:
             transaction.changed.add(run_id)
             return Receipt({"runId": run_id}, run_id, run.revision)
 
-        given = await self._command(request, self._fingerprint(request), pause)
+        given = await self._commands.commit(request, pause)
         self._end_runner(run_id)
         return given
 
@@ -285,7 +250,7 @@ class Requests:
             transaction.changed.add(run_id)
             return Receipt({"runId": run_id}, run_id, run.revision)
 
-        given = await self._command(request, self._fingerprint(request), resume)
+        given = await self._commands.commit(request, resume)
         self._server.wake(run_id)
         return given
 
@@ -301,7 +266,7 @@ class Requests:
             transaction.changed.add(run_id)
             return Receipt({"runId": run_id}, run_id, run.revision)
 
-        given = await self._command(request, self._fingerprint(request), cancel)
+        given = await self._commands.commit(request, cancel)
         self._end_runner(run_id)
         return given
 
@@ -322,7 +287,7 @@ class Requests:
 
     async def _answer(self, request: Request) -> Receipt:
         run_id = _run_id(request)
-        earlier = self._earlier(request)
+        earlier = self._commands.earlier(request)
         value = self.bytes_of(request.payload["value"])
         answer = value if earlier else await answers.accepted(self._server, run_id, value)
 
@@ -330,13 +295,13 @@ class Requests:
             continuation = answers.give(self._server, transaction, run_id, answer)
             return Receipt({"runId": continuation}, continuation, 1)
 
-        return await self._command(request, self._fingerprint(request), go_on)
+        return await self._commands.commit(request, go_on)
 
     async def _signal(self, request: Request) -> Receipt:
         payload = request.payload
         project, name = identities.project_id(payload["project"]), payload["name"]
         value = self.bytes_of(payload["value"])
-        given = {} if self._earlier(request) else await answers.events(self._server, project, name, value)
+        given = {} if self._commands.earlier(request) else await answers.events(self._server, project, name, value)
 
         def tell(transaction: Transaction) -> Receipt:
             waiting = {one.run_id for one in waits.for_event(transaction.sql(), project, name, transaction.now)}
@@ -347,7 +312,7 @@ class Requests:
             }
             return Receipt({"answered": len(answered), "continuations": answered, "signal": name})
 
-        return await self._command(request, self._fingerprint(request), tell)
+        return await self._commands.commit(request, tell)
 
     async def _restart(self, request: Request) -> Receipt:
         run_id, environment = _run_id(request), environments.checked(request.payload.get("environment"))
@@ -358,12 +323,7 @@ class Requests:
             self._server.environments.keep(new_id, environment)
             return Receipt({"runId": new_id}, new_id, 1)
 
-        return await self._command(request, self._fingerprint(request), restart)
-
-    def _earlier(self, request: Request) -> bool:
-        """Whether the request has a receipt already, which its subject, changed since, must not refuse."""
-        connection = self._server.database.connection
-        return commands.known(connection, request.client_id, request.idempotency_key)
+        return await self._commands.commit(request, restart)
 
     async def _effect(self, request: Request) -> Receipt:
         action = request.operation.removeprefix("effect.")
@@ -389,7 +349,7 @@ class Requests:
             transaction.changed.add(effect.run_id)
             return Receipt({"effectId": effect_id, "runId": effect.run_id}, effect.run_id, run.revision)
 
-        given = await self._command(request, self._fingerprint(request), recover)
+        given = await self._commands.commit(request, recover)
         if given.run_id is not None:
             self._server.wake(given.run_id)
         self._server.reconciling.wake()
@@ -402,9 +362,7 @@ class Requests:
 
     async def _stop(self, request: Request) -> Receipt:
         try:
-            given = await asyncio.wait_for(
-                self._command(request, self._fingerprint(request), lambda _: Receipt({})), STOP_SECONDS
-            )
+            given = await asyncio.wait_for(self._commands.commit(request, lambda _: Receipt({})), STOP_SECONDS)
         except (StateUnavailableError, TimeoutError):
             given = Receipt({})  # a full disk keeps nobody from stopping
         if not given.adopted:
@@ -415,20 +373,6 @@ class Requests:
         wish = of_kind(ContentRead, request.payload)
         part = contents.bytes_of(wish, self._server.database.connection)
         return Receipt({"base64": base64.b64encode(part).decode()})
-
-    def _fingerprint(self, request: Request) -> bytes:
-        """What makes two requests equal: operation, run and payload, a value by its bytes, however it was sent."""
-        payload = {
-            name: self._digest_of(value) if _is_value(value) else value
-            for name, value in request.payload.items()
-            if name not in ("coordinator", "environment")
-        }
-        return identities.fingerprint({"operation": request.operation, "payload": payload, "runId": request.run_id})
-
-    def _digest_of(self, value: dict[str, Any]) -> str:
-        if "content" in value:
-            return of_kind(ContentRef, value["content"]).sha256
-        return blobs.digest_of(self._transfers.given_in_payload(value)).hex()
 
 
 def _not_served(request: Request) -> Response:
@@ -451,20 +395,6 @@ def _session(payload: dict[str, Any], mode: str) -> str | None:
     if not isinstance(session, str) or not session or session.startswith(places.HEADLESS):
         raise ProtocolError("an interactive run needs the id of its session")
     return session
-
-
-def _is_value(value: Any) -> bool:
-    return isinstance(value, dict) and len(value) == 1 and not value.keys().isdisjoint({"content", "inline"})
-
-
-def _stored_operation(operation: str) -> str:
-    if operation == "checkpoint.signal":
-        return "checkpoint.answer"
-    if operation == "workflowMessage.take":
-        return "workflowMessage.reportBranch"
-    if operation == "resourceManager.rebuildQueue":
-        return "resourceManager.reconcile"
-    return "channel.recover" if operation.startswith("effect.") else operation
 
 
 def _response(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -24,6 +24,7 @@ from ..wire.client_messages import Request
 from ..wire.errors import ConflictError, ManagedResourceError, SourceError
 from ..wire.resource_status import Status
 from . import contents, environments, resource_view
+from .commanding import Commands
 from .committer import Transaction
 from .contents import Transfers
 from .manager_sources import ManagerSource
@@ -35,25 +36,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_LISTED: Final = 1000
-Command = Callable[[Request, bytes, Callable[[Transaction], Receipt]], Awaitable[Receipt]]
 
 
 class ResourceRequests:
-    """Answers what one client asks about managed resources. `command` commits a change with its receipt."""
+    """Answers what one client asks about managed resources."""
 
-    def __init__(
-        self,
-        server: WorkflowServer,
-        transfers: Transfers,
-        command: Command,
-        fingerprint: Callable[[Request], bytes],
-        earlier: Callable[[Request], bool],
-    ) -> None:
+    def __init__(self, server: WorkflowServer, transfers: Transfers, commands: Commands) -> None:
         self._server = server
         self._transfers = transfers
-        self._command = command
-        self._fingerprint = fingerprint
-        self._earlier = earlier
+        self._commands = commands
         self.operations: dict[str, Callable[[Request], Any]] = {
             "resourceManager.list": self._list,
             "resourceManager.get": self._get,
@@ -92,7 +83,7 @@ class ResourceRequests:
             resource_values.encode_spec(canonical_json.decode(spec))  # says how large it is
         source: ManagerSource | None = None
         initial: tuple[bytes] | None = None
-        if not self._earlier(request):
+        if not self._commands.earlier(request):
             sources.keep_environment(project_id, manager, environments.checked(payload.get("environment")))
             source = sources.applied(manager, folder, self._shipped(payload))
             await sources.facts(source, project_id, folder)
@@ -122,7 +113,7 @@ class ResourceRequests:
                 return _receipt(found, noted.resource_version, created=created)
             return _receipt(found, found.resource_version, created=False)
 
-        given = await self._command(request, self._fingerprint(request), apply)
+        given = await self._commands.commit(request, apply)
         for value in (payload["spec"], payload.get("definition")):
             if value is not None:
                 self._transfers.drop(value)
@@ -154,7 +145,7 @@ class ResourceRequests:
             assert found is not None
             return _receipt(found, found.resource_version, created=False)
 
-        given = await self._command(request, self._fingerprint(request), enqueue)
+        given = await self._commands.commit(request, enqueue)
         self._server.reconciling.wake()
         return given
 
@@ -170,7 +161,7 @@ class ResourceRequests:
                 managed_resources.enqueue_row(connection, row_id, now, now)
             return Receipt({"enqueued": len(rows), "rebuilt": True})
 
-        given = await self._command(request, self._fingerprint(request), rebuild)
+        given = await self._commands.commit(request, rebuild)
         self._server.reconciling.wake()
         return given
 
@@ -201,7 +192,7 @@ class ResourceRequests:
                 version = event.resource_version
             return _receipt(found, version, created=False)
 
-        given = await self._command(request, self._fingerprint(request), delete)
+        given = await self._commands.commit(request, delete)
         for uid in ended:
             server.reconciling.end_passes(uid)
         server.reconciling.wake()

@@ -12,6 +12,7 @@ from ..state.mutation import Claim
 from ..wire import identities
 from ..wire.client_messages import Request
 from ..wire.errors import ConflictError, ProtocolError, ServerStoppedError, WorkflowInputError
+from .commanding import Commands
 from .committer import Transaction
 from .contents import Transfers
 from .receipts import Receipt
@@ -23,21 +24,12 @@ MOST_WAIT_SECONDS: Final = 10.0
 
 
 class SessionRequests:
-    """The operations; `command` does one as a transaction with its receipt, `earlier` tells whether it has one."""
+    """The operations of one client about sessions."""
 
-    def __init__(
-        self,
-        server: WorkflowServer,
-        transfers: Transfers,
-        command: Callable[[Request, bytes, Callable[[Transaction], Receipt]], Awaitable[Receipt]],
-        fingerprint: Callable[[Request], bytes],
-        earlier: Callable[[Request], bool],
-    ) -> None:
+    def __init__(self, server: WorkflowServer, transfers: Transfers, commands: Commands) -> None:
         self._server = server
         self._transfers = transfers
-        self._command = command
-        self._fingerprint = fingerprint
-        self._earlier = earlier
+        self._commands = commands
         self.operations: dict[str, Callable[[Request], Awaitable[Receipt]]] = {
             "decision.answer": self._decide,
             "interaction.submit": self._submit,
@@ -83,7 +75,7 @@ class SessionRequests:
             }
             return Receipt({"message": taken}, message.run_id)
 
-        return await self._command(request, self._fingerprint(request), take)
+        return await self._commands.commit(request, take)
 
     async def _report(self, request: Request) -> Receipt:
         turn_id, reason = str(request.payload["turnId"]), str(request.payload["stopReason"])
@@ -93,7 +85,7 @@ class SessionRequests:
             transaction.changed.add(run_id)
             return Receipt({"turnId": turn_id}, run_id)
 
-        given = await self._command(request, self._fingerprint(request), end)
+        given = await self._commands.commit(request, end)
         if given.run_id is not None:
             self._server.wake(given.run_id)
         return given
@@ -115,14 +107,14 @@ class SessionRequests:
             server.environments.inherit(parent, heir)
             return Receipt({"decisionId": decision_id, "runId": heir}, heir, 1)
 
-        return await self._command(request, self._fingerprint(request), decide)
+        return await self._commands.commit(request, decide)
 
     async def _submit(self, request: Request) -> Receipt:
         payload, server = request.payload, self._server
         request_id, turn_id = str(payload["requestId"]), payload.get("turnId")
         if not (turn_id is None or isinstance(turn_id, str)):
             raise ProtocolError("the id of a turn is a text")
-        value = b"" if self._earlier(request) else self._transfers.given_in_payload(payload["value"])
+        value = b"" if self._commands.earlier(request) else self._transfers.given_in_payload(payload["value"])
         key = request.idempotency_key
         claims: list[Claim] = []
 
@@ -142,7 +134,7 @@ class SessionRequests:
             transaction.changed.add(run_id)
             return Receipt({"submissionId": submission_id}, run_id)
 
-        given = await self._command(request, self._fingerprint(request), submit)
+        given = await self._commands.commit(request, submit)
         self._transfers.drop(payload["value"])
         stored = self._stored(given)
         if stored.outcome == "validating":

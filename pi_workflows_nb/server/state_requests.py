@@ -9,7 +9,7 @@ from ..state import backup
 from ..wire.client_messages import Request, StateBackup, StatePrune
 from ..wire.decoding import of_kind
 from ..wire.errors import StateFileError
-from .committer import Transaction
+from .commanding import Commands
 from .receipts import Receipt
 
 if TYPE_CHECKING:
@@ -17,19 +17,11 @@ if TYPE_CHECKING:
 
 
 class StateRequests:
-    """The operations; `command` does one as a transaction with its receipt, `earlier` tells whether it has one."""
+    """The operations of one client about the file."""
 
-    def __init__(
-        self,
-        server: WorkflowServer,
-        command: Callable[[Request, bytes, Callable[[Transaction], Receipt]], Awaitable[Receipt]],
-        fingerprint: Callable[[Request], bytes],
-        earlier: Callable[[Request], bool],
-    ) -> None:
+    def __init__(self, server: WorkflowServer, commands: Commands) -> None:
         self._server = server
-        self._command = command
-        self._fingerprint = fingerprint
-        self._earlier = earlier
+        self._commands = commands
         self.operations: dict[str, Callable[[Request], Awaitable[Receipt]]] = {
             "state.backup": self._backup,
             "state.prune": self._prune,
@@ -41,8 +33,8 @@ class StateRequests:
 
     async def _backup(self, request: Request) -> Receipt:
         wanted = of_kind(StateBackup, request.payload)
-        made = {} if self._earlier(request) else await self._copy(wanted.destination)
-        return await self._command(request, self._fingerprint(request), lambda _: Receipt(made))
+        made = {} if self._commands.earlier(request) else await self._copy(wanted.destination)
+        return await self._commands.commit(request, lambda _: Receipt(made))
 
     async def _copy(self, path: str) -> dict[str, Any]:
         real = backup.destination(path, self._server.path)
@@ -57,7 +49,7 @@ class StateRequests:
             found = await pruning.look(wanted.before)
             return Receipt({"applied": False, **found.to_json()})
         done: dict[str, Any] = {}
-        if not self._earlier(request):
+        if not self._commands.earlier(request):
             made = await self._copy(wanted.backup or "")
             done = await pruning.by_hand(wanted.before, made)
-        return await self._command(request, self._fingerprint(request), lambda _: Receipt(done))
+        return await self._commands.commit(request, lambda _: Receipt(done))

@@ -14,6 +14,12 @@ def code_of(book):
     return [cell for cell in book.cells if cell.cell_type == "code"]
 
 
+def cell_with(book, line):
+    """The one cell of code that holds a line."""
+    (found,) = [cell for cell in code_of(book) if line in cell.source]
+    return found
+
+
 def shown_by(cell):
     """Everything a cell shows, as text."""
     parts = []

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-
-import pytest
-
 import pi_workflows_nb as pw
-from tests.notebooks.books import NOTEBOOKS, client_of, code_of, run_all, shown_by
+from tests.notebooks.books import cell_with, client_of, run_all, shown_by
 
 NAME = "03_agents_and_decisions.ipynb"
-
-
-@pytest.fixture
-def book(tmp_path):
-    """The notebook in a folder of its own."""
-    shutil.copyfile(NOTEBOOKS / NAME, tmp_path / NAME)
-    return tmp_path / NAME
-
-
-def cell_with(book, line):
-    (found,) = [cell for cell in code_of(book) if line in cell.source]
-    return found
 
 
 def test_all_that_is_asked_is_answered_once_and_again_in_the_same_kernel(book, state_folder):
